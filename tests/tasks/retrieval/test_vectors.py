@@ -67,6 +67,9 @@ def test_a_sequence_asks_for_the_step_that_its_queries_name():
     assert answer.known.tolist() == [[True, True], [True, True], [False, False], [False, False]]
     assert one.split_of(inputs).tolist() == [0, 0, -1, -1]
     assert [example.answer for example in one.render(inputs)[:2]] == ["B, E", "C, F"]
+    for refuse in (one.oracle, one.render):
+        with pytest.raises(SpecError, match=r"inputs: have shape \(4, 10, 4\); give \[batch, 10, 6\]"):
+            refuse(inputs[..., :4])
 
 
 def test_steps_are_asked_for_equally_often_and_a_group_is_a_step():

@@ -19,14 +19,14 @@ from anchorlab.tasks.task import Task
 
 @register_task("retrieval/mixed")
 class MixedRetrieval(MinimalRetrieval):
-    """The symbols of one step of each query's chain; the sequence says of which step.
+    """The symbol of one step of each query's chain; the sequence names the step.
 
-    Sequences are those of `retrieval/minimal`, with D more features: at the queries, feature s is 1 if the sequence
-    asks for x_s. The step is drawn uniformly among `asked_steps`, or among all; `asked_steps=(3,)` always asks for x_3.
-    The target is one symbol, so that nothing but other sequences teaches the steps before it: a mixture of easy and
-    hard questions in place of the implicit curriculum.
+    Sequences are drawn as in `retrieval/minimal` and have D more features: at the queries, feature s is 1 if the
+    sequence asks for x_s. The step is drawn uniformly among `asked_steps`, or among all; `asked_steps=(3,)` always asks
+    for x_3. The target is one symbol, so only other sequences teach the steps before it: a mixture of easy and hard
+    questions in place of the implicit curriculum.
 
-    Groups are the steps asked for. The arguments are those of `retrieval/minimal`.
+    Groups are the steps asked for. Arguments: as in `retrieval/minimal`.
     Source: stacked attention heads, section 10.2 ("a very diverse set of tasks with varying levels of difficulty").
     """
 
@@ -49,7 +49,7 @@ class MixedRetrieval(MinimalRetrieval):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences.
 
-        Latents: those of `retrieval/minimal`, and `step` `[batch]`, the step asked for.
+        Latents: as in `retrieval/minimal`, and `step` `[batch]`, the step asked for.
         Errors: `SpecError` for an unknown split.
         """
         batch = super().sample(split, n, seed)
@@ -77,22 +77,24 @@ class MixedRetrieval(MinimalRetrieval):
     def _of_step(
         self, symbols: Float[Tensor, "batch query both"], group: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch query feature"]:
-        """Return the symbol of the step that each sequence asks for, of those of all steps."""
+        """Pick the symbol of the step that each sequence asks for from the symbols of all steps."""
         by_step = symbols.reshape(*symbols.shape[:2], len(self.asked), self.features)
         return by_step[torch.arange(len(group)), :, group]
 
     def _asked(self, inputs: Float[Tensor, "batch position both"]) -> Int[Tensor, "batch"]:
         """Return the index in `asked` of the step that each sequence asks for, -1 if its marks are not one step's."""
+        if inputs.shape[1:] != (wanted := (self.shape.length, self.shape.input_size)):
+            raise SpecError("inputs", f"have shape {tuple(inputs.shape)}", f"give [batch, {wanted[0]}, {wanted[1]}]")
         marks = inputs[..., 2 * self.features :]
         found = -torch.ones(len(inputs), dtype=torch.int64)
         for index, step in enumerate(self.asked):
-            wanted = torch.zeros(self.shape.length, self.steps)
-            wanted[self._queries, step - 1] = 1
-            found[(marks == wanted).flatten(1).all(dim=1)] = index
+            named = torch.zeros(self.shape.length, self.steps)
+            named[self._queries, step - 1] = 1
+            found[(marks == named).flatten(1).all(dim=1)] = index
         return found
 
     def oracle(self, inputs: Float[Tensor, "batch position both"]) -> Answer:
-        """Return the answers, as in `retrieval/minimal`; not known where the marks are not those of one step."""
+        """Return the answers, as in `retrieval/minimal`; not known where the marks do not name one step."""
         found, group = super().oracle(inputs), self._asked(inputs)
         answers = self._of_step(found.answers, group.clamp(min=0))
         return Answer(answers, found.known & (group >= 0)[:, None], found.trace)
