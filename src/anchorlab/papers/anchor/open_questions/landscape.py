@@ -16,12 +16,14 @@ MOVES = (0.05, 0.1, 0.2, 0.4)
 """How far all weights are moved, in units of the norm of each tensor."""
 
 MOVE = 0.2
-"""The move at which models are compared, that of `anchor/every-token`."""
+"""The move at which models are compared, as in `anchor/every-token`."""
 
 
 def rises(runs: Mapping[Value, TrainedRun]) -> dict[Value, Float[Tensor, "move seed"]]:
     """Return how much each model's loss on its training sequences rises by each move."""
-    return {one: on_own_sequences(rise_in_loss, run, MOVES) for one, run in runs.items()}
+    distinct = {id(run): run for run in runs.values()}  # the base setting is a value of every choice
+    measured = {key: on_own_sequences(rise_in_loss, run, MOVES) for key, run in distinct.items()}
+    return {one: measured[id(run)] for one, run in runs.items()}
 
 
 def compared(found: Mapping[Value, Float[Tensor, "move seed"]], choice: str) -> Float[Tensor, "value seed"]:
