@@ -51,7 +51,7 @@ SMOKE = _mixed(settings.smoke(2), chains=2)
 
 
 def experiments(setting: Experiment) -> dict[str, Experiment]:
-    """Return the training on a mixture of depths, and that on questions for the end of the chain alone."""
+    """Return a training on a mixture of depths, and one on questions for the end of the chain alone."""
     assert isinstance(setting.task, MixedRetrieval)
     end = setting.task.replace(asked_steps=(setting.task.steps,))
     return {MIXED: replace(setting, label=MIXED), ALONE: replace(setting, task=end, label=ALONE)}
@@ -85,7 +85,7 @@ class Seen(Reading):
 
 
 def _guessing(run: TrainedRun) -> float:
-    """Return the loss of a model that knows which symbols a step has, but not of which chain it is asked for."""
+    """Return the loss of a model that knows which symbols a step has, but not which chain is asked for."""
     return 1 - 1 / settings.retrieval_of(run).chains
 
 
