@@ -10,18 +10,11 @@ from anchorlab.tasks import task
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 NAMES = ("feedforward-noise", "noise-first", "avoided-noise", "memories", "feedforward-choices")
-DEAR = ("memories", "feedforward-choices")  # with fewer seeds in quick, since they train several networks more
 
 
 @pytest.mark.parametrize("profile", ["quick", "paper", "smoke"])
 def test_what_several_studies_ask_for_is_trained_once(profile):
     of_each = [study(f"truncation/{name}").experiments_of(profile) for name in NAMES]
-    first_of_each = [experiments[0] for experiments in of_each]
-    if profile == "quick":
-        assert {len(one.members) for one, name in zip(first_of_each, NAMES, strict=True) if name in DEAR} == {3}
-        assert {len(one.members) for one, name in zip(first_of_each, NAMES, strict=True) if name not in DEAR} == {14}
-        # for the rest, as if all had as many
-        of_each = [[one.take(range(3)) for one in experiments] for experiments in of_each]
     assert len({experiments[0].cell.address for experiments in of_each}) == 1
     first, avoided = of_each[1:3]
     assert [one.cell.address for one in first] == [one.cell.address for one in avoided]
