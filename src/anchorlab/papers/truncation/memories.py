@@ -25,7 +25,7 @@ from anchorlab.studies.readings import Quantity
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
-MOST_WITH_FIVE = 5
+MOST_WITH_FIVE = 3
 """The largest number of seeds with five triggers: one claim reads them, and each takes twice as long to train."""
 
 
