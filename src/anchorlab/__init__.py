@@ -46,7 +46,7 @@ _NAMES = {
     "trained": ("zoo",),
     "lens": ("Intervention", "detect", "effects", "landscape", "look"),
     "language": ("pretrained",),
-    "studies": ("Analysis", "Profile", "Study", "at_end", "claim", "curves_against", "run_study", "study"),
+    "studies": ("Profile", "Study", "at_end", "claim", "curves_against", "run_study", "study"),
     "findings": ("at_least", "at_most", "within"),
     "report": ("attention", "plot", "show", "write_report"),
 }
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
     from anchorlab.report import attention, plot, show, write_report
     from anchorlab.runs import Store
-    from anchorlab.studies import Analysis, Profile, Study, at_end, claim, curves_against, run_study, study
+    from anchorlab.studies import Profile, Study, at_end, claim, curves_against, run_study, study
     from anchorlab.tasks import (
         AnchorFunction,
         ModularResidue,

@@ -12,8 +12,9 @@ from anchorlab.errors import StoreError
 from anchorlab.findings import Control, Findings, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
-from anchorlab.studies import Analysis, Profile, Study, at_end, run_study, with_controls
+from anchorlab.studies import Profile, Reading, Study, at_end, run_study, with_controls
 from anchorlab.studies.control import CHOSEN, ELSEWHERE, other_experiments
+from anchorlab.studies.readings import of_first
 from anchorlab.tasks import Task, task
 from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe
@@ -40,28 +41,26 @@ def experiment(steps: int) -> Experiment:
     return Experiment(task("anchor/identity"), MODEL, recipe, Members(seeds=SEEDS))
 
 
-def analyse(runs, setting) -> Analysis:
-    (run,) = runs
-    return Analysis({"loss": at_end(run, "train", "loss"), "weights": run.ensemble().weights["embed.W_E"]})
+class Seen(Reading):
+    loss = of_first(lambda run: at_end(run, "train", "loss"))
+    weights = of_first(lambda run: run.ensemble().weights["embed.W_E"])
 
 
-fits = made_up("fits", at_most(1.0), lambda seen: seen["loss"])
-cannot_fail = made_up("cannot_fail", at_most(1e3), lambda seen: seen["loss"])
+fits = made_up("fits", at_most(1.0), lambda seen: seen.loss)
+cannot_fail = made_up("cannot_fail", at_most(1e3), lambda seen: seen.loss)
 judged_where_fitted = made_up(
-    "judged_where_fitted", at_least(0.0), lambda seen: seen["weights"].flatten(1).norm(dim=1)[seen["loss"] < 1.0]
+    "judged_where_fitted", at_least(0.0), lambda seen: seen.weights.flatten(1).norm(dim=1)[seen.loss < 1.0]
 )
-of_metrics_where_fitted = made_up(
-    "of_metrics_where_fitted", at_most(1.0), lambda seen: seen["loss"][seen["loss"] < 1.0]
-)
+of_metrics_where_fitted = made_up("of_metrics_where_fitted", at_most(1.0), lambda seen: seen.loss[seen.loss < 1.0])
 presupposes_learning = made_up(
-    "presupposes_learning", at_least(0.0), lambda seen: seen["loss"][int((seen["loss"] < 1.0).nonzero()[0])]
+    "presupposes_learning", at_least(0.0), lambda seen: seen.loss[int((seen.loss < 1.0).nonzero()[0])]
 )
 derived = made_up("derived", at_least(1.0), lambda seen: 1.0, exact=True)
-never = made_up("never", at_most(1e9), lambda seen: 5.0 if bool((seen["loss"] < 1.0).all()) else float("inf"))
+never = made_up("never", at_most(1e9), lambda seen: 5.0 if bool((seen.loss < 1.0).all()) else float("inf"))
 
 CLAIMS = (fits, cannot_fail, judged_where_fitted, of_metrics_where_fitted, presupposes_learning, derived, never)
 PROFILES = {"quick": Profile(60, "A note.")}
-STUDY = Study("own/control", DOC, CLAIMS, PROFILES, lambda steps: {"": experiment(steps)}, analyse=analyse)
+STUDY = Study("own/control", DOC, CLAIMS, PROFILES, lambda steps: {"": experiment(steps)}, Seen)
 
 
 @pytest.fixture(scope="module")
@@ -119,23 +118,23 @@ def test_a_control_without_a_value_and_why(store, findings):
 
 
 def test_an_analysis_that_fails_on_untrained_members_is_told_from_a_damaged_store(tmp_path, monkeypatch):
-    def fragile(runs, setting) -> Analysis:
-        found = analyse(runs, setting)
-        if (found.seen["loss"] > 1.0).any():
+    def fragile(runs, setting) -> Seen:
+        found = Seen(runs)
+        if (found.loss > 1.0).any():
             raise ValueError("nothing was\nlearned")
         return found
 
-    one = run_study(replace(STUDY, analyse=fragile), "quick", Store(tmp_path), workers=1)
+    one = run_study(replace(STUDY, reads=fragile), "quick", Store(tmp_path), workers=1)
     assert by_name(one)["fits"].verdict == "supported"
     assert by_name(one)["fits"].untrained == Control(None, "fails: ValueError: nothing was learned")
 
-    def damaged(runs, setting) -> Analysis:
-        if not runs[0].experiment.trained:
+    def damaged(runs, setting) -> Seen:
+        if not runs[""].experiment.trained:
             raise StoreError("metrics.parquet: damaged")
-        return analyse(runs, setting)
+        return Seen(runs)
 
     with pytest.raises(StoreError, match="damaged"):
-        run_study(replace(STUDY, analyse=damaged), "quick", Store(tmp_path), workers=1)
+        run_study(replace(STUDY, reads=damaged), "quick", Store(tmp_path), workers=1)
 
 
 def test_controls_survive_json_and_new_bands(findings):
@@ -149,13 +148,10 @@ def test_controls_survive_json_and_new_bands(findings):
 
 
 def test_a_study_without_experiments_has_no_controls(tmp_path):
-    drawn = Study(
-        "own/drawn",
-        DOC,
-        (never,),
-        {"quick": Profile(0, "")},
-        analyse=lambda runs, setting: Analysis({"loss": torch.zeros(1)}),
-    )
+    class Drawn(Reading):
+        loss = torch.zeros(1)
+
+    drawn = Study("own/drawn", DOC, (never,), {"quick": Profile(0, "")}, reads=Drawn)
     (one,) = run_study(drawn, "quick", Store(tmp_path)).claims
     assert (one.agrees, one.untrained, one.holds_untrained) == (True, None, False)
 
@@ -165,8 +161,8 @@ def other_task(experiment: Experiment) -> Task:
     return experiment.task.replace(rules={"before": Rule.parse("x A -> A(x)")})
 
 
-width = made_up("width", at_least(8.0), lambda seen: float(seen["weights"].shape[-1]))
-norm = made_up("norm", at_least(0.0), lambda seen: seen["weights"].flatten(1).norm(dim=1))
+width = made_up("width", at_least(8.0), lambda seen: float(seen.weights.shape[-1]))
+norm = made_up("norm", at_least(0.0), lambda seen: seen.weights.flatten(1).norm(dim=1))
 TWICE = replace(STUDY, name="own/twice", claims=(*CLAIMS, width, norm), other_task=other_task, chosen_on=range(2))
 
 
@@ -208,16 +204,12 @@ def test_the_second_mark_comes_where_members_of_another_task_pass(twice):
 def test_an_experiment_without_another_task_keeps_its_weights(store):
     """A claim that reads its weights alone has no second control."""
 
-    def both(runs, setting) -> Analysis:
-        return Analysis({"loss": at_end(runs[0], "train", "loss"), "weights": runs[0].ensemble().weights["embed.W_E"]})
-
     one = experiment(60)
     second = replace(one, members=Members(seeds=(8, 9)))
     study = replace(
         TWICE,
         name="own/second",
         claims=(norm,),
-        analyse=both,
         trains=lambda steps: {0: one, 1: second},
         other_task=lambda experiment: other_task(experiment) if experiment == second else None,
     )

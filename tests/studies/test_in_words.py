@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from anchorlab.models import AssociativeSpec, DecoderSpec, FNNSpec, LSTMSpec, VectorSpec
-from anchorlab.studies import Analysis, Profile, Study
+from anchorlab.studies import Profile, Reading, Study
 from anchorlab.studies.in_words import in_words, listed
 from anchorlab.tasks import task
 from anchorlab.training import SGD, AdamW, Experiment, FixedSample, Members, Recipe, Stop, Stream, WarmupCosine
@@ -200,7 +200,7 @@ STUDY = Study(
         "paper-again": Profile(THEIRS),
     },
     trains=lambda setting: {0: replace(under(duration=setting.duration), members=Members(seeds=setting.seeds))},
-    analyse=lambda runs, setting: Analysis(None),
+    reads=Reading,
     smoke=Setting(1, 2),
 )
 MODEL = "a decoder of 2 layers of 1 head, width 10 (6.39 k parameters); 200 training sequences"

@@ -13,10 +13,11 @@ from anchorlab.findings import at_least
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Run, Store
 from anchorlab.runs.assembled import AssembledRun
-from anchorlab.studies import Analysis, Profile, Study, run_study
+from anchorlab.studies import Profile, Reading, Study, run_study
 from anchorlab.studies.members import run_with_parts
 from anchorlab.studies.parts import keep_part, seeds_with_parts
 from anchorlab.studies.profile_names import part_name
+from anchorlab.studies.readings import of_first
 from anchorlab.studies.study import metrics_alone
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, TrainedRun
@@ -95,17 +96,21 @@ def test_another_setting_is_no_part(tmp_path):
     assert not isinstance(found.run, AssembledRun)
 
 
-norm = made_up("norm", at_least(0.0), lambda seen: seen[0], at="nowhere")
-falls = made_up("falls", at_least(0.0), lambda seen: seen[1], at="nowhere")
+norm = made_up("norm", at_least(0.0), lambda seen: seen.norms, at="nowhere")
+falls = made_up("falls", at_least(0.0), lambda seen: seen.falls, at="nowhere")
 
 
 def norms(run):
     return run.reading("norms", lambda one: one.ensemble().weights["embed.W_E"].flatten(1).norm(dim=1))
 
 
-def see(runs, setting):
-    loss = runs[0].metric("loss", split="train").pivot(on="step", index="member", values="value")
-    return Analysis((norms(runs[0]), torch.tensor((loss["0"] - loss[str(STEPS)]).to_list())))
+def fall(run):
+    loss = run.metric("loss", split="train").pivot(on="step", index="member", values="value")
+    return torch.tensor((loss["0"] - loss[str(STEPS)]).to_list())
+
+
+class Seen(Reading):
+    norms, falls = of_first(norms), of_first(fall)
 
 
 def own_study(keeps=metrics_alone, **choices) -> Study:
@@ -116,7 +121,7 @@ def own_study(keeps=metrics_alone, **choices) -> Study:
         "Norms.",
         claims=(norm, falls),
         trains=lambda members: {"": replace(setting, members=members)},
-        analyse=see,
+        reads=Seen,
         profiles=profiles,
         paper="a paper",
         keeps=keeps,
@@ -182,11 +187,14 @@ def test_readings_of_a_changed_file_are_refused(tmp_path):
 def test_controls_measure_their_own_weights_not_the_kept_readings(tmp_path):
     """The untrained value of a claim that needs trained members comes from the initial weights of these."""
 
-    def judged(runs, setting):
-        fitted = runs[0].metric("loss", split="train").filter(step=STEPS)["value"].to_numpy() < 5.28
-        return Analysis((norms(runs[0])[torch.tensor(fitted)], torch.ones(1)))
+    def of_fitted(run):
+        fitted = run.metric("loss", split="train").filter(step=STEPS)["value"].to_numpy() < 5.28
+        return norms(run)[torch.tensor(fitted)]
 
-    study = replace(own_study(keeps=lambda run, setting: norms(run)), analyse=judged)
+    class Judged(Seen):
+        norms = of_first(of_fitted)
+
+    study = replace(own_study(keeps=lambda run, setting: norms(run)), reads=Judged)
     for seed in SEEDS[:2]:
         (one,) = run(study.experiments_of(part_name("paper", [seed])), tmp_path / str(seed), workers=1)
         keep_part(study, "paper", one, tmp_path / "parts")

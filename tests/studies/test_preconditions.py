@@ -9,7 +9,7 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, at_least, counts, ledger
 from anchorlab.runs import Store
-from anchorlab.studies import STUDIES, Analysis, Profile, Study, precondition, run_study, study
+from anchorlab.studies import STUDIES, Observed, Profile, Study, precondition, run_study, study
 from anchorlab.studies.claim import Measure
 from tests.studies.made_up_claims import decided, made_up
 
@@ -84,9 +84,8 @@ def made(seen: Seen, claims: Sequence[Measure] = (fits, solved, early, late)) ->
         name="a/b",
         doc="Three constants.\n\nThey are given.",
         claims=claims,
-        analyse=lambda seen, setting: Analysis(seen),
         profiles={"quick": Profile(None, "")},
-        observe=lambda setting, context: seen,
+        observe=lambda setting, context: Observed(seen, None, "a model"),
         paper="anchor functions",
     )
 

@@ -1,7 +1,6 @@
 """Profiles, by name: of parts with chosen seeds, and of studies that measure a pretrained model."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
@@ -145,23 +144,16 @@ letters = made_up("letters", at_least(6), len, at="some paper, Fig 1")
 exactly = made_up("exactly", at_least(0), len, at="some paper, Fig 2", exact=True)
 
 
-def observe(setting: Setting, context: studies.ObservationContext) -> dict[str, Any]:
+def observe(setting: Setting, context: studies.ObservationContext) -> studies.Observed[str]:
     context.report(Status(2, 1, "observing"))
-    return {"setting": setting, "context": context}
-
-
-def analyse(observed: dict[str, Any], setting: Setting) -> studies.Analysis:
-    assert observed["setting"] == setting
-    return studies.Analysis(
-        setting.model, model=f"{setting.model}, 7 parameters", untrained="x" * setting.words, seeds="0"
-    )
+    return studies.Observed(setting.model, "x" * setting.words, f"{setting.model}, 7 parameters", "0")
 
 
 PROFILES = {
     "quick": studies.Profile(Setting(), "Own."),
     "paper": studies.Profile(Setting("llama"), "Theirs.", paper=True),
 }
-MEASURING = studies.Study("own/names", "Names.", (letters, exactly), PROFILES, analyse=analyse, observe=observe)
+MEASURING = studies.Study("own/names", "Names.", (letters, exactly), PROFILES, observe=observe)
 
 
 def test_what_is_observed_is_analysed_and_judged_beside_an_untrained_model(tmp_path):
@@ -178,11 +170,11 @@ def test_what_is_observed_is_analysed_and_judged_beside_an_untrained_model(tmp_p
 def test_the_workplace_is_that_of_the_study_the_profile_and_the_model(tmp_path):
     seen: list[studies.ObservationContext] = []
 
-    def watching(setting: Setting, context: studies.ObservationContext) -> dict[str, Any]:
+    def watching(setting: Setting, context: studies.ObservationContext) -> studies.Observed[str]:
         seen.append(context)
         return observe(setting, context)
 
-    study = studies.Study("own/names", "Names.", (letters,), PROFILES, analyse=analyse, observe=watching)
+    study = studies.Study("own/names", "Names.", (letters,), PROFILES, observe=watching)
     studies.run_study(study, "quick", Store(tmp_path))
     studies.run_study(study, f"quick@{PYTHIA}@{STEP}", Store(tmp_path), download=True)
     own, other = seen
@@ -204,9 +196,7 @@ def test_findings_of_several_models_are_kept_side_by_side(tmp_path):
 
 
 def test_another_model_is_not_the_papers_setting_and_a_smoke_run_decides_nothing(tmp_path):
-    smoke = studies.Study(
-        "own/names", "Names.", (letters, exactly), {}, smoke=Setting(), analyse=analyse, observe=observe, paper=""
-    )
+    smoke = studies.Study("own/names", "Names.", (letters, exactly), {}, smoke=Setting(), observe=observe, paper="")
     assert [one.scope for one in studies.run_study(smoke, "smoke@gpt2", Store(tmp_path)).claims] == ["other", "other"]
     studies.run_study(MEASURING, "quick@llama", Store(tmp_path))
     strongest = [one.strongest.profile for one in ledger(studies.kept_findings(Store(tmp_path)))]
@@ -249,7 +239,8 @@ def test_names_that_are_refused(model, revision, message):
 
 
 def test_a_study_without_a_model_refuses_one(tmp_path):
-    training = studies.Study("own/names", "Names.", (letters,), {"quick": studies.Profile(3, "")}, analyse=analyse)
+    profiles = {"quick": studies.Profile(3, "")}
+    training = studies.Study("own/names", "Names.", (letters,), profiles, reads=studies.Reading)
     with pytest.raises(SpecError, match=r"^model: the study opens no pretrained model; leave out"):
         training.profile_of("quick", "gpt2")
     with pytest.raises(SpecError, match=r"^model: the study opens no pretrained model"):

@@ -167,8 +167,11 @@ def test_some_claims_train_what_they_read_alone(tmp_path, monkeypatch):
     ("wrong", "message"),
     [
         (lambda: run_study(STUDY, "quick", claims=["at-twnty"]), r"^claim: unknown claim 'at-twnty'; did you mean"),
-        (lambda: replace(STUDY, analyse=lambda runs, setting: None), r"^study\.reads: is given besides analyse; give"),
-        (lambda: replace(STUDY, reads=None), r"^study\.reads: is missing; give reads and draws, or analyse"),
+        (
+            lambda: replace(STUDY, observe=lambda *given: None),
+            r"^study\.reads: is given besides observe; give",
+        ),
+        (lambda: replace(STUDY, reads=None), r"^study\.reads: is missing; give reads, or observe alone"),
     ],
 )
 def test_what_a_study_may_not_say(wrong, message):

@@ -7,7 +7,7 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
-from anchorlab.studies import run_study, study
+from anchorlab.studies import Reading, run_study, study
 from anchorlab.studies.hypotheses import WithRuns
 from anchorlab.studies.selection import chosen_studies
 from anchorlab.studies.toml_file import read_sweep
@@ -229,7 +229,7 @@ def hypothesis_on(folder, seeds, losses, runs="*"):
     (one,) = only(toml(folder, text)).studies("smoke", {})
     experiments = one.experiments_of("smoke")
     made_up = [MadeUpRun(each, losses(index)) for index, each in enumerate(experiments)]
-    seen = WithRuns(None, made_up, [each.label for each in experiments])
+    seen = WithRuns(Reading(dict(enumerate(made_up))), [each.label for each in experiments])
     return one.claims[-1](seen), len(experiments)
 
 

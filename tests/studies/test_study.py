@@ -18,7 +18,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
 from anchorlab.runs import Store
 from anchorlab.runs.references import FILE, read_use
-from anchorlab.studies import Analysis, Profile, Study, at_end, findings_directory, run_study
+from anchorlab.studies import Profile, Study, at_end, findings_directory, run_study
 from anchorlab.studies.running import _behind, kept_findings
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
@@ -40,19 +40,21 @@ def experiments(seeds: tuple[int, ...]) -> list[Experiment]:
     return [Experiment(task("anchor/identity"), model, recipe, Members(seeds=(one,)), f"seed {one}") for one in seeds]
 
 
-loss = made_up("loss", at_least(0.0), lambda losses: decided(min(losses)), at="Fig 1")
+loss = made_up("loss", at_least(0.0), lambda seen: decided(min(seen.losses)), at="Fig 1")
 
 
-def analyse(runs, seeds) -> studies.Analysis:
-    assert [run.experiment.members.seeds for run in runs] == [(seed,) for seed in seeds]  # in the experiments' order
-    return studies.Analysis([float(studies.at_end(run, "test", "loss")) for run in runs])
+class Losses(studies.Reading):
+    @studies.reading
+    def losses(self) -> list[float]:
+        assert [run.experiment.members.seeds for run in self.runs.values()] == [(seed,) for seed in self.setting]
+        return [float(studies.at_end(run, "test", "loss")) for run in self.runs.values()]
 
 
 TINY = studies.Study(
     "a/b",
     DOC,
     (loss,),
-    analyse=analyse,
+    reads=Losses,
     profiles={"quick": studies.Profile((3, 1), "A note.")},
     trains=lambda seeds: dict(enumerate(experiments(seeds))),
     smoke=(0,),
@@ -98,15 +100,15 @@ def clock(monkeypatch):
 def test_what_findings_took_and_what_of_it_was_there_before(tmp_path, clock):
     """Reading runs again takes no time that counts and changes nothing; the times of training and analysis count."""
 
-    def slowly(*given) -> studies.Analysis:
+    def slowly(*given) -> Losses:
         clock.now += 60
-        return analyse(*given)
+        return Losses(*given)
 
     def training(status) -> None:
         clock.now += 100 * (status.label == "reading the runs")
 
     store = Store(tmp_path)
-    slow = replace(TINY, analyse=slowly)
+    slow = replace(TINY, reads=slowly)
     run(experiments((3,)), store, workers=1)
     first = studies.run_study(slow, "quick", store, workers=1, report=training).provenance
     assert first.reused == 1 and first.seconds == 160
@@ -117,11 +119,14 @@ def test_what_findings_took_and_what_of_it_was_there_before(tmp_path, clock):
 
 
 def test_a_study_that_trains_nothing_takes_as_long_as_its_analysis(tmp_path, clock):
-    def computing(runs, setting) -> studies.Analysis:
-        clock.now += setting
-        return studies.Analysis([1.0], seeds="0")
+    class Computed(studies.Reading):
+        losses, seeds = (1.0,), "0"
 
-    drawn = studies.Study("a/b", DOC, (loss,), {"quick": studies.Profile(60.0, "")}, analyse=computing)
+    def computing(runs, setting) -> Computed:
+        clock.now += setting
+        return Computed(runs)
+
+    drawn = studies.Study("a/b", DOC, (loss,), {"quick": studies.Profile(60.0, "")}, reads=computing)
     first = studies.run_study(drawn, "quick", Store(tmp_path)).provenance
     assert (first.seconds, first.seeds, first.reused) == (60, "0", 0)
     again = replace(drawn, profiles={"quick": studies.Profile(5.0, "")})
@@ -144,10 +149,9 @@ def test_findings_of_a_changed_study_have_a_name_and_title_of_their_own(tmp_path
         profiles={"mine": studies.Profile(None, "")},
         smoke=None,
         trains=None,
-        reads=None,
+        reads=studies.Reading,
         draws=(),
         claims=(),
-        analyse=lambda runs, setting: studies.Analysis(None),
     )
     with pytest.raises(
         SpecError, match=r"^study\.name: truncation/feedforward-noise is another study; give the changed"
@@ -199,11 +203,14 @@ def test_a_claim_measured_otherwise_is_not_judged_again(tmp_path, changed, messa
 
 
 @pytest.mark.untyped
-def test_what_is_no_analysis_no_claim_or_no_name_of_claims_is_refused(tmp_path):
-    with pytest.raises(SpecError, match=r"^study\.analyse: returned NoneType; return an Analysis"):
-        studies.run_study(replace(TINY, analyse=lambda runs, setting: None), "quick", Store(tmp_path))
-    with pytest.raises(SpecError, match=r"^study\.claims: <function analyse.* is not a claim; put @claim above"):
-        replace(TINY, claims=(analyse,))
+def test_what_is_no_reading_no_claim_or_no_name_of_claims_is_refused(tmp_path):
+    with pytest.raises(SpecError, match=r"^study\.reads: returned list; return a Reading$"):
+        studies.run_study(replace(TINY, reads=lambda runs, setting: [1.0]), "quick", Store(tmp_path))
+    observing = replace(TINY, trains=None, reads=None, observe=lambda setting, context: None)
+    with pytest.raises(SpecError, match=r"^study\.observe: returned NoneType; return an Observed$"):
+        studies.run_study(observing, "quick", Store(tmp_path))
+    with pytest.raises(SpecError, match=r"^study\.claims: <function experiments.* is not a claim; put @claim above"):
+        replace(TINY, claims=(experiments,))
     with pytest.raises(SpecError, match=r"^study\.profiles\.quick\.paper: 'loss' is not"):
         replace(TINY, profiles={"quick": studies.Profile((3, 1), "", paper="loss")})
 
@@ -339,14 +346,14 @@ def test_unknown_studies(name):
 PROFILE = "quick"
 
 
-low_loss = made_up("low_loss", at_most(10.0), lambda seen: at_end(seen[0], "train", "loss"))
+low_loss = made_up("low_loss", at_most(10.0), lambda seen: at_end(seen.first, "train", "loss"))
 
 
 SHORT = Study(
     "own/short",
     "Short.\n\nTwo runs.",
     (low_loss,),
-    analyse=lambda runs, steps: Analysis(runs),
+    reads=studies.Reading,
     profiles={PROFILE: Profile(4, "A moment of training.")},
     trains=lambda steps: {0: small(duration=steps), 1: small("recall", duration=steps)},
 )

@@ -8,12 +8,12 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import at_least
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
-from anchorlab.studies import STUDIES, Analysis, Profile, Study, at_end, kept_findings, run_study, study
+from anchorlab.studies import STUDIES, Profile, Reading, Study, at_end, kept_findings, reading, run_study, study
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe
 from tests.studies.made_up_claims import made_up
 
-above = made_up("above", at_least(0.0), lambda seen: seen, at="Fig 1")
+above = made_up("above", at_least(0.0), lambda seen: seen.loss, at="Fig 1")
 
 
 def trains(setting) -> dict[int, Experiment]:
@@ -30,9 +30,11 @@ def trains(setting) -> dict[int, Experiment]:
     }
 
 
-def analyse(runs, setting) -> Analysis:
-    assert [run.experiment.label for run in runs] == ["20 sequences", "40 sequences"]
-    return Analysis(at_end(runs[0], "test", "loss"))
+class Seen(Reading):
+    @reading
+    def loss(self):
+        assert [run.experiment.label for run in self.runs.values()] == ["20 sequences", "40 sequences"]
+        return at_end(self.first, "test", "loss")
 
 
 PAPERS = Study(
@@ -40,7 +42,7 @@ PAPERS = Study(
     "A study.\n\nOf sizes.\n",
     (above,),
     {"quick": Profile(None, "A note."), "paper": Profile(None, "", paper=True)},
-    analyse=analyse,
+    reads=Seen,
     trains=trains,
     smoke=None,
 )

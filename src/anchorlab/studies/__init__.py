@@ -2,11 +2,11 @@
 
 from anchorlab.findings.kept import kept_findings
 from anchorlab.studies import draws, readings
-from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.claim import Measure, Measured, Measurement, claim, claims, measures_in, over, precondition
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.observation_context import ObservationContext, WorkDone
+from anchorlab.studies.observed import Observed
 from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, reading
@@ -20,11 +20,11 @@ from anchorlab.studies.training_sweep import sweep_study
 __all__ = [
     "SEARCHED",
     "STUDIES",
-    "Analysis",
     "Measure",
     "Measured",
     "Measurement",
     "ObservationContext",
+    "Observed",
     "Profile",
     "Reading",
     "Study",

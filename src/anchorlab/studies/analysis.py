@@ -1,4 +1,4 @@
-"""What the analysis of a study's runs or observations returns."""
+"""What a study sees and draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,19 +10,13 @@ from anchorlab.findings.view import AttentionView
 
 @dataclass(frozen=True)
 class Analysis:
-    """Results of a study's runs or observations.
+    """The drawings of a study's runs or observation.
 
-    Args:
+    Fields
         seen: the input of the claims' measures
-        seeds: the seeds of an analysis that draws its own data and reads no runs, in words
-        model: the observed pretrained model, its revision and its number of parameters, in words
-        untrained: the measures' input from an untrained model of the same architecture; None for no such control
     """
 
     seen: Any
-    figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
-    views: Sequence[AttentionView] = ()
-    seeds: str | None = None
-    model: str | None = None
-    untrained: Any = None
+    figures: Sequence[Figure]
+    tables: Sequence[Table]
+    views: Sequence[AttentionView]

@@ -1,9 +1,10 @@
 """Your own hypotheses about the runs of a study, as a file declares them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +16,10 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Band
 from anchorlab.findings.claims import check_band
 from anchorlab.spec import Spec, unknown_name
-from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.claim import Measure, Measured, over
+from anchorlab.studies.draws import Draw, Drawn
 from anchorlab.studies.kit import at_end
+from anchorlab.studies.readings import Reading
 from anchorlab.studies.study import Study
 from anchorlab.training import TrainedRun
 
@@ -55,7 +57,8 @@ class Hypothesis(Spec):
         """Return the measure of the hypothesis, a function of `WithRuns`."""
 
         def measured(seen: WithRuns) -> Measured:
-            chosen = [run for run, label in zip(seen.runs, seen.labels, strict=True) if fnmatchcase(label, self.runs)]
+            labelled = zip(seen.runs.values(), seen.labels, strict=True)
+            chosen = [run for run, label in labelled if fnmatchcase(label, self.runs)]
             return over(_by_seed(chosen, self.split, self.metric))
 
         where = "" if self.runs == "*" else f" of {self.runs}"
@@ -74,16 +77,15 @@ def _by_seed(runs: Sequence[TrainedRun], split: str, metric: str) -> Float[Tenso
     return torch.stack([torch.stack(values).mean() for values in found.values()])
 
 
-@dataclass(frozen=True)
-class WithRuns:
-    """The input of a study's measures, together with its runs and their labels.
+class WithRuns(Reading):
+    """A study's reading, with the experiments' labels of its runs.
 
     The labels come from this study's experiments: a run keeps the label of the study that trained it first.
     """
 
-    seen: Any
-    runs: Sequence[TrainedRun]
-    labels: Sequence[str]
+    def __init__(self, own: Reading, labels: Sequence[str]) -> None:
+        super().__init__(own.runs, own.setting)
+        self.own, self.labels = own, labels
 
 
 def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Study[Any]:
@@ -101,13 +103,13 @@ def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Stud
             raise SpecError(f"hypothesis.{one.name}", f"{study.name} has a claim of this name", "choose another")
         known.add(one.name)
 
-    def analyse(runs: Sequence[TrainedRun], setting: Any) -> Analysis:
-        found = study.analysis(runs, setting)
+    def reads(runs: Mapping[Any, TrainedRun], setting: Any) -> WithRuns:
         labels = [experiment.label for experiment in study.labelled(setting).values()]
-        return replace(found, seen=WithRuns(found.seen, runs, labels))
+        return WithRuns(study.see(list(runs.values()), setting), labels)
 
-    claims = (*(_of_seen(measure) for measure in study.claims), *(one.measure() for one in hypotheses))
-    return replace(study, claims=claims, analyse=analyse, reads=None, smoke=None)
+    claims = (*map(_of_own, study.claims), *(one.measure() for one in hypotheses))
+    draws = [partial(_drawn, draw) for draw in study.draws]
+    return replace(study, claims=claims, reads=reads, draws=draws, smoke=None)
 
 
 def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]) -> None:
@@ -126,5 +128,9 @@ def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]
                 raise unknown_name(f"{at}.metric", one.metric, experiment.metrics, "metric")
 
 
-def _of_seen(measure: Measure[Any]) -> Measure[Any]:
-    return replace(measure, function=lambda seen: measure(seen.seen), case=())
+def _of_own(measure: Measure[Any]) -> Measure[Any]:
+    return replace(measure, function=lambda seen: measure(seen.own), case=())
+
+
+def _drawn(draw: Draw, seen: WithRuns) -> Drawn | Sequence[Drawn] | None:
+    return draw(seen.own)

@@ -51,6 +51,11 @@ class Reading:
         self.setting = setting
 
     @property
+    def seen(self) -> Any:
+        """The argument of the claims: the reading itself."""
+        return self
+
+    @property
     def first(self) -> TrainedRun:
         """The first run."""
         return self.runs[next(iter(self.runs))]

@@ -21,6 +21,7 @@ from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.draws import Draw, Drawn
 from anchorlab.studies.in_words import in_words
 from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies.observed import Observed
 from anchorlab.studies.profile import Profile, Setting
 from anchorlab.studies.profile_names import of_model, part_of, parts, profile_name, reseeded, with_number_of_seeds
 from anchorlab.studies.readings import Reading
@@ -59,12 +60,10 @@ class Study(Generic[Setting]):
         profiles: settings by the name of their profile
         trains: returns the experiments of a setting by label; an experiment without a label of its own takes this one
         reads: a subclass of `Reading`, the argument of the claims and drawings: what is read of the runs by label
-        draws: the figures, tables and views, each a function of what was read
+        draws: the figures, tables and views, each a function of what was read or observed
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
-        analyse: in place of `reads` and `draws`: called with the runs in the order of the experiments, or the result of
-            `observe`, and the setting
         paper: the short name of the paper, the beginning of the claims' sources; by default its family's
-        observe: measures in a study without experiments, such as of a pretrained model; called with setting and context
+        observe: in place of `trains` and `reads`: measures a pretrained model; called with setting and context
         own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default if no family,
             `paper` or profile names a paper
         chosen_on: the seeds used to choose the settings by looking at results; no profile may train them
@@ -87,9 +86,8 @@ class Study(Generic[Setting]):
     reads: Callable[[Mapping[Any, TrainedRun], Setting], Reading] | None = None
     draws: Sequence[Draw] = ()
     smoke: Setting | None = None
-    analyse: Callable[[Any, Setting], Analysis] | None = None
     paper: str | None = None
-    observe: Callable[[Setting, ObservationContext], Any] | None = None
+    observe: Callable[[Setting, ObservationContext], Observed[Any]] | None = None
     own: bool | None = None
     chosen_on: Sequence[int] = ()
     other_task: Callable[[Experiment], Task | None] | None = None
@@ -102,9 +100,9 @@ class Study(Generic[Setting]):
             )
         if not (self.doc or "").strip():
             raise SpecError("study.doc", "has no title", "begin the module with a docstring and pass __doc__")
-        if (self.reads is None) == (self.analyse is None):
-            problem = "is missing" if self.reads is None else "is given besides analyse"
-            raise SpecError("study.reads", problem, "give reads and draws, or analyse alone")
+        if (self.reads is None) == (self.observe is None):
+            problem = "is missing" if self.reads is None else "is given besides observe"
+            raise SpecError("study.reads", problem, "give reads, or observe alone for a pretrained model")
         if strange := [one for one in self.claims if not isinstance(one, Measure)]:
             raise SpecError("study.claims", f"{strange[0]!r:.60} is not a claim", "put @claim above the function")
         names = [measure.name for measure in self.claims]
@@ -305,55 +303,49 @@ class Study(Generic[Setting]):
         seconds: float = 0.0,
         device: str = "cpu",
         reused: int = 0,
-        observed: Any = None,
+        observed: Observed[Any] | None = None,
     ) -> Findings:
-        """Analyse finished runs of a profile's experiments, or observations, and judge the claims.
+        """Read and draw finished runs of a profile's experiments, or what was observed, and judge the claims.
 
         `seconds`, plus the time of the analysis, and `reused` go into the provenance.
         """
         chosen, began = self.profile(profile), time.monotonic()
-        analysis = self.analysis(runs if self.observe is None else observed, chosen.setting)
-        claims = self.judge(analysis.seen, profile, analysis.untrained)
+        found = self.see(runs, chosen.setting) if self.observe is None else observed
+        if not isinstance(found, Reading | Observed):
+            where, what = ("reads", "a Reading") if self.observe is None else ("observe", "an Observed")
+            raise SpecError(f"study.{where}", f"returned {type(found).__name__}", f"return {what}")
+        analysis = self._drawn(found)
+        claims = self.judge(analysis.seen, profile, found.untrained)
         source = provenance(profile, runs, seconds + time.monotonic() - began, device, reused)
-        source = replace(source, model=analysis.model, chosen_on=seeds_text(self.chosen_on))
+        source = replace(source, model=found.model, chosen_on=seeds_text(self.chosen_on))
         return Findings(
             study=self.name,
             title=self.title,
             summary=self._summary_of(profile),
             profile=profile,
-            provenance=source if analysis.seeds is None else replace(source, seeds=analysis.seeds),
+            provenance=source if found.seeds is None else replace(source, seeds=found.seeds),
             claims=claims,
             figures=tuple(analysis.figures),
             tables=tuple(analysis.tables),
             views=tuple(analysis.views),
         )
 
-    def see(self, runs: Any, setting: Setting) -> Any:
-        """Return the input of the measures from finished runs of a setting's experiments, or from observations."""
-        if self.reads is None:
-            return self.analysis(runs, setting).seen
+    def see(self, runs: Sequence[TrainedRun], setting: Setting) -> Reading:
+        """Return what is read of finished runs of a setting's experiments, in their order."""
+        assert self.reads is not None
         return self.reads(dict(zip(self.labelled(setting), runs, strict=True)), setting)
 
-    def analysis(self, runs: Any, setting: Setting) -> Analysis:
-        """Return the input of the measures, as `see` does, with all figures, tables and views.
+    def analysis(self, given: Sequence[TrainedRun] | Observed[Any], setting: Setting) -> Analysis:
+        """Return the input of the measures, with all figures, tables and views, from runs or an observation."""
+        return self._drawn(given if isinstance(given, Observed) else self.see(given, setting))
 
-        Errors: `SpecError` for an `analyse` that returns anything else.
-        """
-        if self.analyse is not None:
-            found = self.analyse(runs, setting)
-            if not isinstance(found, Analysis):
-                raise SpecError("study.analyse", f"returned {type(found).__name__}", "return an Analysis")
-            return found
-        seen = self.see(runs, setting)
-        drawn = [one for draw in self.draws for one in _listed(draw(seen))]
+    def _drawn(self, found: Reading | Observed[Any]) -> Analysis:
+        drawn = [one for draw in self.draws for one in _listed(draw(found))]
         return Analysis(
-            seen,
+            found.seen,
             figures=[one for one in drawn if not isinstance(one, Table | AttentionView)],
             tables=[one for one in drawn if isinstance(one, Table)],
             views=[one for one in drawn if isinstance(one, AttentionView)],
-            seeds=seen.seeds,
-            model=seen.model,
-            untrained=seen.untrained,
         )
 
     def judge_again(self, findings: Findings) -> Findings:

@@ -17,15 +17,15 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid
 from anchorlab.models import ModelSpec
 from anchorlab.spec import unknown_name
-from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.in_words import joined
 from anchorlab.studies.kit import ACCURACY, at_end, curves_against, mean_and_range
 from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading
 from anchorlab.studies.study import Study
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
-from anchorlab.training import Experiment, Members, Recipe, TrainedRun
+from anchorlab.training import Experiment, Members, Recipe
 from anchorlab.training.field_paths import Value, quantity, with_values
 
 Vary = Mapping[str, Sequence[Value]]
@@ -68,15 +68,17 @@ def sweep_study(
     experiments = [_at_point(base, dict(zip(vary, point, strict=True))) for point in product(*vary.values())]
     title = f"{chosen.name or chosen.family}: {metric} against {joined([*map(quantity, vary)])}"
 
-    def analyse(runs: Sequence[TrainedRun], setting: object) -> Analysis:
-        scores = {split: torch.stack([at_end(run, split, metric) for run in runs]) for split in base.splits}
-        return Analysis(None, figures=_figures(title, vary, scores, metric), tables=[_table(vary, scores, metric)])
+    def drawn(seen: Reading) -> list[Figure | Table]:
+        scores = {
+            split: torch.stack([at_end(run, split, metric) for run in seen.runs.values()]) for split in base.splits
+        }
+        return [*_figures(title, vary, scores, metric), _table(vary, scores, metric)]
 
     name = _name(vary, metric, experiments) if name is None else name
     note = f"{len(experiments)} settings; nothing else differs between them."
     profiles = {"quick": Profile(None, note)}
     trained = dict(enumerate(experiments))
-    return Study(name, title, claims=(), analyse=analyse, profiles=profiles, trains=lambda setting: trained)
+    return Study(name, title, (), profiles, trains=lambda setting: trained, reads=Reading, draws=[drawn])
 
 
 def _check(vary: Vary) -> None:

@@ -107,10 +107,8 @@ def test_lines_are_scored_against_their_prior_on_this_machine(monkeypatch):
 
 def test_the_table_and_the_bars_show_both_directions():
     seen = recited(lambda line, after: AFTER[line] if after else "")
-    (bars,), (table,) = (
-        getattr(study.STUDY.analyse(study.Observed(seen, None, "made"), SETTING), part)
-        for part in ("figures", "tables")
-    )
+    analysis = study.STUDY.analysis(study.Observed(seen, None, "made"), SETTING)
+    (bars,), (table,) = analysis.figures, analysis.tables
     assert bars.bars[0].values == (1.0, 0.0)
     assert bars.dashed == ()  # a server gives no likelihoods
     assert table.columns == ("poem", "forward, recited", "backward, recited")

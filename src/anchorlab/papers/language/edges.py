@@ -26,9 +26,9 @@ from anchorlab.lens import Faithfulness, Scores, faithfulness, score_edges
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, described, open_model, untrained_model
 from anchorlab.studies import (
-    Analysis,
     Measurement,
     ObservationContext,
+    Observed,
     Profile,
     Study,
     WorkDone,
@@ -89,16 +89,7 @@ class Seen:
         return torch.tensor(columns).double().mean(dim=0)
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What a model and an untrained one of its architecture show."""
-
-    seen: Seen
-    untrained: Seen
-    model: str
-
-
-def observe(setting: Setting, context: ObservationContext) -> Observed:
+def observe(setting: Setting, context: ObservationContext) -> Observed[Seen]:
     """Find the circuits of both tasks in the model, and in an untrained one for the first seed alone."""
     model = open_model(setting, context)
     show = WorkDone(context, (setting.seeds + 1) * len(TASKS) * 3)
@@ -106,6 +97,7 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
         look_into(model, setting, setting.seeds, show),
         look_into(untrained_model(model), setting, 1, show),
         described(setting, model),
+        f"{setting.first}..{setting.first + setting.seeds - 1}",
     )
 
 
@@ -277,9 +269,9 @@ def _greater(values: Float[Tensor, "unit"], which: Bool[Tensor, "unit"]) -> floa
     return float(found) / (int(which.sum()) * int((~which).sum()))
 
 
-def _figure(seen: Seen) -> LineFigure:
+def _figure(observed: Observed[Seen]) -> LineFigure:
     lines = []
-    for name, found in seen.found.items():
+    for name, found in observed.seen.found.items():
         sizes = found[0].curve.sizes[1:-1]
         values = torch.stack([one.curve.values[0, 1:-1] for one in found]).mean(dim=0)
         lines.append(
@@ -296,8 +288,8 @@ def _figure(seen: Seen) -> LineFigure:
     )
 
 
-def _measured(seen: Seen) -> Table:
-    rows = [(name, one) for name, found in seen.found.items() for one in found]
+def _measured(observed: Observed[Seen]) -> Table:
+    rows = [(name, one) for name, found in observed.seen.found.items() for one in found]
     return column_table(
         "Circuits by seed",
         "The number of edges that explain the task on the texts on which they were found, and shares of the logit "
@@ -313,11 +305,11 @@ def _measured(seen: Seen) -> Table:
     )
 
 
-def _heads(seen: Seen) -> Table:
-    heads = seen.heads
+def _heads(observed: Observed[Seen]) -> Table:
+    heads = observed.seen.heads
     rows = []
     by_one = torch.where(heads.distance == 1, heads.scores["shift"], 0)
-    for name, found in seen.found.items():
+    for name, found in observed.seen.found.items():
         means = torch.stack([one.scores.values[0] for one in found]).mean(dim=0)
         units = found[0].scores.units
         known = [at for at in means.argsort(descending=True).tolist() if units[at].partition(".")[2].isdigit()][:SHOWN]
@@ -334,24 +326,11 @@ def _heads(seen: Seen) -> Table:
     )
 
 
-def analyse(observed: Observed, setting: Setting) -> Analysis:
-    """Draw how much some edges explain, and list circuits and their heads."""
-    seen = observed.seen
-    return Analysis(
-        seen,
-        figures=[_figure(seen)],
-        tables=[_measured(seen), _heads(seen)],
-        seeds=f"{setting.first}..{setting.first + setting.seeds - 1}",
-        model=observed.model,
-        untrained=observed.untrained,
-    )
-
-
 STUDY = Study(
     "language/edges",
     __doc__,
     measures_in(__name__),
-    analyse=analyse,
+    draws=[_figure, _measured, _heads],
     profiles={
         "quick": Profile(
             Setting(),

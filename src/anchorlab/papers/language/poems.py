@@ -21,7 +21,7 @@ from anchorlab.language.asking import Manner, Scoring, Speaker
 from anchorlab.language.sample_text import Poem, poems
 from anchorlab.papers.pretrained import opening
 from anchorlab.papers.retrieval.language_models.answers import manner_for, put, report_answers
-from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, precondition
+from anchorlab.studies import Measurement, Observed, Profile, Study, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.tasks import Question
@@ -52,15 +52,6 @@ class Recited:
     said: Mapping[str, Bool[Tensor, "poem line"]]  # whether the text begins with the right line
     told: Mapping[str, Bool[Tensor, "poem line"]]  # whether the right line scores best; empty for a model on a server
     guessing: float  # the share that guessing among the poem's other lines gets right
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What a model recites, and an untrained one of its architecture; None for a model on a server."""
-
-    recited: Recited
-    untrained: Recited | None
-    model: str
 
 
 def question(poem: Poem, place: int, direction: str) -> Question:
@@ -97,7 +88,7 @@ def recite(speaker: Speaker, setting: Setting, report: Callable[[Status], None],
     return Recited(said, told, asked["forward"][0].chance)
 
 
-def observe(setting: Setting, context: ObservationContext) -> Observed:
+def observe(setting: Setting, context: ObservationContext) -> Observed[Recited]:
     """Ask the model, and an untrained one if it is on this machine."""
     speaker = opening.open_speaker(setting, context)
     recited, untrained = recite(speaker, setting, context.report), opening.untrained_speaker(speaker)
@@ -157,7 +148,9 @@ def forward_easier(seen: Recited) -> Measurement:
     )
 
 
-def _bars(seen: Recited) -> BarFigure:
+def _bars(observed: Observed[Recited]) -> BarFigure:
+    seen = observed.seen
+
     def bars(label: str, right: Mapping[str, Bool[Tensor, "poem line"]]) -> Bars:
         found = [over(_shares(right[name]), "poems") for name in DIRECTIONS]
         ends = [one.interval or (one.value or 0.0,) * 2 for one in found]
@@ -182,7 +175,8 @@ def _bars(seen: Recited) -> BarFigure:
     )
 
 
-def _table(seen: Recited) -> Table:
+def _table(observed: Observed[Recited]) -> Table:
+    seen = observed.seen
     chosen = poems()[: len(seen.said["forward"])]
     return column_table(
         "By poem",
@@ -195,24 +189,11 @@ def _table(seen: Recited) -> Table:
     )
 
 
-def analyse(observed: Observed, setting: Setting) -> Analysis:
-    """Draw both directions, and list the poems."""
-    seen = observed.recited
-    return Analysis(
-        seen,
-        figures=[_bars(seen)],
-        tables=[_table(seen)],
-        seeds="none",
-        model=observed.model,
-        untrained=observed.untrained,
-    )
-
-
 STUDY = Study(
     "language/poems",
     __doc__,
     measures_in(__name__),
-    analyse=analyse,
+    draws=[_bars, _table],
     profiles={
         "quick": Profile(
             Setting(),

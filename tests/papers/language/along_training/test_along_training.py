@@ -34,9 +34,9 @@ SETTING = Setting("lab/tiny", None, STEPS, FEW)
 SMALL = Training(sentences=300, vocabulary=600, layers=2, width=32, batch=8)
 
 
-def observe(setting: Setting, context: ObservationContext) -> tuple[Checkpoint, ...]:
+def checkpoints_of(setting: Setting, context: ObservationContext) -> tuple[Checkpoint, ...]:
     """Measure the checkpoints of the one training."""
-    (found,) = checkpoints.observe(setting, context)
+    (found,) = checkpoints.measure_trainings(setting, context)
     return found
 
 
@@ -72,7 +72,7 @@ def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_numbers_of_each_checkpoint_are_those_of_its_model(hub, trained, tmp_path, monkeypatch):
     """The probability of "the" after facts, by Hugging Face alone; with the first layer's W_in removed, too."""
     without_network(monkeypatch)
-    found = observe(SETTING, ObservationContext(tmp_path / "work"))
+    found = checkpoints_of(SETTING, ObservationContext(tmp_path / "work"))
     assert [one.step for one in found] == list(STEPS) and not any(one.faults for one in found)
     for one in found:
         model = transformers.GPTNeoXForCausalLM.from_pretrained(trained / f"step{one.step}", dtype=torch.float32)
@@ -102,9 +102,9 @@ def test_a_step_with_the_weights_of_another_is_named_and_not_measured(hub, tmp_p
     commits = {step: (hub / "refs" / f"step{step}").read_text() for step in (0, 2)}
     for file in (hub / "snapshots" / commits[0]).glob("*.safetensors"):
         shutil.copy(file, hub / "snapshots" / commits[2] / file.name)
-    found = observe(SETTING, ObservationContext(tmp_path / "work"))
+    found = checkpoints_of(SETTING, ObservationContext(tmp_path / "work"))
     assert [one.numbers is None for one in found] == [False, False, True, False]
-    analysis = along_training.analyse((found,), SETTING)
+    analysis = along_training.STUDY.analysis(along_training.observed((found,), SETTING), SETTING)
     table = analysis.tables[0]
     assert table.rows == ((2, "has the weights of step 0", "no"),) and "1 of 4 checkpoints" in table.caption
     assert analysis.seen.trainings[0].steps == (0, 1, 4)
@@ -114,19 +114,19 @@ def test_a_step_with_the_weights_of_another_is_named_and_not_measured(hub, tmp_p
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_with_the_same_bytes(hub, tmp_path, monkeypatch):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    expected = observe(SETTING, ObservationContext(whole))
+    expected = checkpoints_of(SETTING, ObservationContext(whole))
 
     def stop(status: Any) -> None:
         if status.done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        observe(SETTING, ObservationContext(stopped, stop))
+        checkpoints_of(SETTING, ObservationContext(stopped, stop))
     assert sorted(path.name for path in stopped.iterdir()) == ["step0.json", "step1.json"]
     measured = []
     real = checkpoints.measure
     monkeypatch.setattr(checkpoints, "measure", lambda model, few: measured.append(model.name) or real(model, few))
-    assert observe(SETTING, ObservationContext(stopped)) == expected
+    assert checkpoints_of(SETTING, ObservationContext(stopped)) == expected
     assert measured == ["lab/tiny at step 2", "lab/tiny at step 4"]
     for path in whole.iterdir():
         assert (stopped / path.name).read_bytes() == path.read_bytes()
@@ -136,7 +136,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bytes(hub, tmp_path, monke
 def test_a_kept_file_that_is_not_as_it_was_written_is_measured_anew(hub, tmp_path, change):
     work, path = ObservationContext(tmp_path / "work"), tmp_path / "work" / "step0.json"
     setting = Setting("lab/tiny", None, (0,), FEW)
-    expected, content = observe(setting, work), path.read_bytes()
+    expected, content = checkpoints_of(setting, work), path.read_bytes()
     if change == "linked":
         path.rename(tmp_path / "elsewhere.json")
         path.symlink_to(tmp_path / "elsewhere.json")
@@ -144,14 +144,14 @@ def test_a_kept_file_that_is_not_as_it_was_written_is_measured_anew(hub, tmp_pat
         kept = json.loads(content)
         del kept["faults"]
         path.write_bytes({"cut": content[:-9], "list": b"[]", "without faults": json.dumps(kept).encode()}[change])
-    assert observe(setting, work) == expected
+    assert checkpoints_of(setting, work) == expected
     assert path.read_bytes() == content and not path.is_symlink()
 
 
 def test_another_setting_is_measured_anew(hub, tmp_path):
     work = ObservationContext(tmp_path / "work")
-    few = observe(Setting("lab/tiny", None, (0,), FEW), work)
-    more = observe(Setting("lab/tiny", None, (0,), Measuring(4, 8, 2, 16, 4, 2)), work)
+    few = checkpoints_of(Setting("lab/tiny", None, (0,), FEW), work)
+    more = checkpoints_of(Setting("lab/tiny", None, (0,), Measuring(4, 8, 2, 16, 4, 2)), work)
     assert few[0].numbers["facts: the"] != more[0].numbers["facts: the"]
 
 
@@ -167,7 +167,7 @@ def test_one_downloaded_checkpoint_at_a_time_is_on_the_disk(trained, tmp_path, m
         return str(named["local_dir"])
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    found = observe(SETTING, ObservationContext(tmp_path / "work", download=True))
+    found = checkpoints_of(SETTING, ObservationContext(tmp_path / "work", download=True))
     assert all(one.numbers for one in found)
     assert seen == [[]] * len(STEPS)
     assert list(tmp_path.rglob("*.safetensors")) == []
@@ -180,10 +180,10 @@ def test_a_checkpoint_that_does_not_open_is_named(hub, tmp_path):
         path = hub / "snapshots" / (hub / "refs" / f"step{step}").read_text() / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "t5"}))
         if step:
-            last = observe(SETTING, ObservationContext(tmp_path / "work"))[-1]
+            last = checkpoints_of(SETTING, ObservationContext(tmp_path / "work"))[-1]
             assert last.numbers is None and "cannot be opened: unknown architecture 't5'" in last.faults[0].text
     with pytest.raises(SpecError, match="unknown architecture 't5'"):
-        observe(SETTING, ObservationContext(tmp_path / "other"))
+        checkpoints_of(SETTING, ObservationContext(tmp_path / "other"))
 
 
 def test_without_a_download_or_with_one_revision_one_line_says_what_to_do(tmp_path, monkeypatch):
@@ -194,7 +194,7 @@ def test_without_a_download_or_with_one_revision_one_line_says_what_to_do(tmp_pa
     ):
         run_study(study("language/along-training"), "scaled", Store(tmp_path / "runs"))
     with pytest.raises(SpecError, match="revision: the study goes through all of them; leave it out"):
-        observe(Setting("lab/tiny", "step1", STEPS, FEW), ObservationContext(tmp_path))
+        checkpoints_of(Setting("lab/tiny", "step1", STEPS, FEW), ObservationContext(tmp_path))
 
 
 @pytest.mark.slow
@@ -307,13 +307,13 @@ def test_generated_sentences_go_on_with_the_as_often_as_told_and_lack_the_measur
 def test_models_trained_here_are_kept_seed_by_seed_and_trained_again_only_if_needed(tmp_path, monkeypatch):
     setting = Setting(HERE, None, STEPS, FEW, seeds=(1000, 1001), training=SMALL)
     context = ObservationContext(tmp_path / "work")
-    found = checkpoints.observe(setting, context)
+    found = checkpoints.measure_trainings(setting, context)
     assert [[one.step for one in training] for training in found] == [list(STEPS)] * 2
     assert found[0][0].numbers != found[1][0].numbers
     (tmp_path / "work" / "seed1001" / "step4.json").unlink()
     trained = []
     real = checkpoints.train_checkpoints
     monkeypatch.setattr(checkpoints, "train_checkpoints", lambda *given: trained.append(given[1]) or real(*given))
-    assert checkpoints.observe(setting, context) == found and trained == [1001]
+    assert checkpoints.measure_trainings(setting, context) == found and trained == [1001]
     with pytest.raises(SpecError, match="model: this profile trains its own models; choose --profile scaled or paper"):
-        checkpoints.observe(replace(setting, model="lab/tiny"), context)
+        checkpoints.measure_trainings(replace(setting, model="lab/tiny"), context)

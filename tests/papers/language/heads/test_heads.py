@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from anchorlab.language import pretrained
 from anchorlab.language.sample_text import english_page
 from anchorlab.papers.language.heads import heads, observing
 from anchorlab.papers.language.heads.examples import Example, Examples, examples, shown
-from anchorlab.papers.language.heads.observing import Seen, Setting, layer_groups, observe, texts
+from anchorlab.papers.language.heads.observing import ObservedHeads, Seen, Setting, layer_groups, observe, texts
 from anchorlab.papers.language.heads.overview import figures, tables
 from anchorlab.papers.language.heads.removal import Predictions, WithoutHeads
 from anchorlab.papers.language.heads.scores import ScoredHeads, reached_by_chance, score_heads
@@ -164,6 +165,11 @@ def test_groups_of_layers_slide_and_heads_that_fill_a_model_begin_in_its_first_l
     assert shown(" the\n") == "␣the⏎"
 
 
+def observed(of_model: Seen, drawn: Examples) -> ObservedHeads:
+    view = SimpleNamespace()
+    return ObservedHeads(seen=of_model, untrained=seen(), model="by hand", examples=drawn, view=view, removed=3)
+
+
 def test_removals_are_judged_by_the_draws_over_texts():
     def predictions(*of_texts: tuple[float, float, float]) -> Predictions:
         return Predictions(*torch.tensor(of_texts).T)
@@ -180,11 +186,11 @@ def test_removals_are_judged_by_the_draws_over_texts():
     assert [measure(seen()).value for measure in measured] == [None] * 3
     nothing = replace(given, unchanged=replace(unchanged, induction=torch.zeros(0)))
     assert heads.shift_feeds_induction(seen(without=nothing)).value is None
-    table = tables(seen(without=given), scores(), Examples([], {0: "zero"}))[-1]
+    texts_shown = Examples([Example("a text", {"shift": torch.eye(2)}, ("a", "b"))], {0: "zero"})
+    table = tables(observed(seen(without=given), texts_shown))[-1]
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["change"] == pytest.approx(0.2) and row["draws below"] == "1 of 2"
-    texts_shown = Examples([Example("a text", {"shift": torch.eye(2)}, ("a", "b"))], {})
-    drawn = figures(seen(without=given), 3, texts_shown)[-1]
+    drawn = figures(observed(seen(without=given), texts_shown))[-1]
     assert drawn.lines[0].mean == (pytest.approx(0.5), pytest.approx(1.5))
 
 
@@ -236,7 +242,7 @@ def test_the_sources_of_broadcasting_heads_are_counted():
     given = scores(broadcast={2: 0.9})
     given.sources[2, :, :2] = torch.tensor([[7, 7], [7, 7], [7, 8]])
     words = {0: "zero", 7: "seven", 8: "eight"}
-    found = tables(seen(given), scores(), Examples([], words))[-1]
+    found = tables(observed(seen(given), Examples([], words)))[-1]
     assert found.rows == (("seven", pytest.approx(5 / 6)), ("eight", pytest.approx(1 / 6)))
     assert "2.0, 2.1" in found.caption
 

@@ -109,8 +109,10 @@ def test_every_claim_of_answers_made_by_hand(seen, column):
 def test_figures_and_tables_say_what_was_seen():
     kinds = tuple(replace(prompt, kind=kind) for prompt, kind in zip(PROMPTS, ("country", "author"), strict=True))
     mix = laser(answers(0.2, 0.1), answers(0.2, 0.05), kinds)
-    observed = noise.Observed(GOOD, {8: GOOD, 4: BAD}, BAD, {BARE: BAD.facts_cut}, mix, "by hand")
-    analysis = noise.analyse(observed, Setting())
+    observed = asking.ObservedNoise(
+        seen=GOOD, untrained=BAD, model="by hand", coarser={8: GOOD, 4: BAD}, conditions={BARE: BAD.facts_cut}, mix=mix
+    )
+    analysis = noise.STUDY.analysis(observed, Setting())
     the, mary, clouds = analysis.figures
     assert isinstance(the, LineFigure)
     assert isinstance(mary, LineFigure)
@@ -120,7 +122,6 @@ def test_figures_and_tables_say_what_was_seen():
     assert mary.lines[0].mean[-1] == pytest.approx(0.5)
     assert clouds.scatters[0].x == pytest.approx([-0.397940] * 2)
     assert clouds.scatters[1].y == pytest.approx([-0.522879] * 2)
-    assert analysis.untrained is BAD
     rows = of.comparison("facts", GOOD.facts_cut)
     assert rows[0] == pytest.approx(("facts", "full", 0.1, 0.1, 0.4, 0.01, 0.001, 0.25, 2, 0))
     assert rows[1][1] == "W_in of layer 2, ρ = 0.01"

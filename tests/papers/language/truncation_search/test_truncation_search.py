@@ -14,7 +14,7 @@ from anchorlab.language.truncations import search_truncations
 from anchorlab.models import Truncate
 from anchorlab.papers.language.laser import Laser, ask_both
 from anchorlab.papers.language.truncation_search import asking, truncation_search
-from anchorlab.papers.language.truncation_search.asking import Observed, Seen, Setting
+from anchorlab.papers.language.truncation_search.asking import ObservedSearch, Seen, Setting
 from anchorlab.studies import ObservationContext
 from tests.language.spoken import DIVIDED, LAYERS, LOUD, PROMPTS, divided, spoken, token
 from tests.papers.hand_made_runs import values_of
@@ -81,7 +81,7 @@ def test_attention_may_be_the_better_one():
 
 
 @pytest.fixture(scope="module")
-def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Observed, Path]:
+def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[ObservedSearch, Path]:
     folder = tmp_path_factory.mktemp("partial")
     setting = truncation_search.STUDY.profile("smoke").setting
     return asking.observe(setting, ObservationContext(folder)), folder
@@ -89,9 +89,9 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Observed, Path]:
 
 @pytest.mark.slow
 def test_maps_have_a_row_for_each_layer_and_one_for_each_kind_of_matrix(observed):
-    seen = observed[0].trained
+    seen = observed[0].seen
     assert seen.search is not None
-    analysis = truncation_search.analyse(observed[0], Setting())
+    analysis = truncation_search.STUDY.analysis(observed[0], Setting())
     right = analysis.figures[0]
     assert isinstance(right, MapFigure)
     assert [[one.title for one in row] for row in right.maps] == [
@@ -111,12 +111,12 @@ def test_a_second_observation_reads_what_the_first_has_kept(observed):
     again = asking.observe(truncation_search.STUDY.profile("smoke").setting, ObservationContext(folder))
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert again.sentences == first.sentences
-    assert again.trained.controls.gain == first.trained.controls.gain
+    assert again.seen.controls.gain == first.seen.controls.gain
     assert again.untrained.controls.gain == first.untrained.controls.gain
 
 
 def test_sentences_are_of_the_second_half_and_continued_by_the_models(observed):
-    asked = {(prompt.answer, prompt.text) for prompt in observed[0].trained.prompts}
+    asked = {(prompt.answer, prompt.text) for prompt in observed[0].seen.prompts}
     for answer, *told in observed[0].sentences:
         (text,) = {text for right, text in asked if right == answer and told[0].startswith(text)}
         assert told[1].startswith(text)
@@ -130,7 +130,7 @@ def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other(monkeypatc
     monkeypatch.setattr(asking, "windows", lambda *given: page)
     _, second = split_by_unit(PROMPTS)
     setting = Setting(fractions=(0.0,), draws=1, checked=1, told=1, continued=1)
-    seen = asking.observe(setting, ObservationContext(tmp_path)).trained
+    seen = asking.observe(setting, ObservationContext(tmp_path)).seen
     spoilt = DIVIDED[str(second[0].answer)]
     assert seen.best in [Truncate(weight=name, fraction=0.0) for name in (spoilt, spoilt.replace("in", "out"))]
     assert len(seen.controls.full.right) == len(second)

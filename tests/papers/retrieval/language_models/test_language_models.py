@@ -61,8 +61,15 @@ def answered(says):
     return answer(Speaker(says), SETTING, lambda status: None, "asking")
 
 
+def drawn(untrained=None, **answers):
+    first, *_ = answers.values()
+    return study.STUDY.analysis(
+        study.ObservedAnswers(seen=first, untrained=untrained, model="made", answers=answers), SETTING
+    )
+
+
 def analysed(seen):
-    analysis = study.STUDY.analyse(study.Observed({"made": seen}, seen, "made"), SETTING)
+    analysis = drawn(seen, made=seen)
     return analysis, {measure.name: measure(seen) for measure in study.STUDY.claims}
 
 
@@ -120,7 +127,7 @@ def test_a_model_that_fails_at_one_step_is_not_judged_by_claims_on_large_models(
 
 def test_several_models_are_columns():
     knows, early = answered(knowing), answered(one_step_early)
-    analysis = study.STUDY.analyse(study.Observed({"knows": knows, "early": early}, early, "both"), SETTING)
+    analysis = drawn(early, knows=knows, early=early)
     assert analysis.seen is knows  # claims are about the first
     bars, steps, depths, *errors = analysis.figures
     knowing_bars, early_bars = bars.bars
@@ -196,14 +203,14 @@ def test_a_wrong_format_is_told_from_ignorance():
     assert kingdoms(seen).value == 0
     # Wilson's interval of 6 of 24
     assert kingdoms(seen).detail == "guessing 0.25; by likelihood 0.25, 95 % interval 0.12 to 0.45"
-    table = study.STUDY.analyse(study.Observed({"made": seen}, None, "made"), SETTING).tables[1]
+    table = drawn(made=seen).tables[1]
     assert table.title == "As text and by likelihood"
     assert {row[0]: row[-1] for row in table.rows} == {
         "equations": "format", "lives-with": "format", "kingdoms": "ignorance", "functions": "ignorance",
         "relatives": "able",
     }  # fmt: skip
     assert {row[0]: row[4] for row in table.rows} == {**dict.fromkeys(known, 0.0), "relatives": 1.0}
-    bars = study.STUDY.analyse(study.Observed({"made": seen}, None, "made"), SETTING).figures[0].bars
+    bars = drawn(made=seen).figures[0].bars
     assert bars[-1].values == pytest.approx([1, 20 / 24, 1 / 4, 0, 1 / 24])
 
 

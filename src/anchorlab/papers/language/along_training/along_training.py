@@ -8,19 +8,31 @@ precision than declared, are listed.
 Source: truncated weights, section 3, Figures 2 and 13, appendix B; stacked attention heads, sections 8.2 and 9.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 
-from anchorlab.findings import at_least, at_most, within
+from anchorlab.findings import LineFigure, Table, at_least, at_most, within
 from anchorlab.findings.provenance import seeds_text
 from anchorlab.language.checkpoints import PYTHIA_STEPS
-from anchorlab.papers.language.along_training.checkpoints import HERE, Checkpoint, Setting, observe
+from anchorlab.papers.language.along_training.checkpoints import HERE, Checkpoint, Setting, measure_trainings
 from anchorlab.papers.language.along_training.curves import Curves, at_shared_steps, figures, tables
 from anchorlab.papers.language.along_training.measuring import Measuring
 from anchorlab.papers.language.along_training.trained_here import Training
-from anchorlab.studies import SEARCHED, Analysis, Measurement, Profile, Study, claim, fresh, measures_in, over
+from anchorlab.studies import (
+    SEARCHED,
+    Measurement,
+    ObservationContext,
+    Observed,
+    Profile,
+    Study,
+    claim,
+    fresh,
+    measures_in,
+    over,
+)
 from anchorlab.studies.kit import MEAN_AND_RANGE
 
 
@@ -169,21 +181,43 @@ def _raised(curves: Curves, kind: str) -> float | None:
     return after / before
 
 
-def analyse(observed: tuple[tuple[Checkpoint, ...], ...], setting: Setting) -> Analysis:
-    """Draw the curves of Figures 2 and 13 and of the heads, and list the faults of the checkpoints."""
-    seen = Seen(tuple(map(Curves.of, observed)))
-    shown = at_shared_steps(seen.trainings)
-    checkpoints = [one for training in observed for one in training]
+@dataclass(frozen=True, kw_only=True)
+class ObservedTrainings(Observed[Seen]):
+    """The measurements of every training, and its checkpoints."""
+
+    checkpoints: tuple[Checkpoint, ...]
+
+    @property
+    def shown(self) -> Sequence[Curves]:
+        """The trainings at the steps that all have."""
+        return at_shared_steps(self.seen.trainings)
+
+
+def observe(setting: Setting, context: ObservationContext) -> ObservedTrainings:
+    """Measure the checkpoints of every training."""
+    return observed(measure_trainings(setting, context), setting)
+
+
+def observed(trainings: Sequence[Sequence[Checkpoint]], setting: Setting) -> ObservedTrainings:
+    """Return what the checkpoints of every training show."""
+    seen, checkpoints = Seen(tuple(map(Curves.of, trainings))), tuple(chain(*trainings))
     models = [one.model for one in checkpoints if one.model]
     measured = sum(len(one.steps) for one in seen.trainings)
-    return Analysis(
-        seen,
-        figures(shown, f" {MEAN_AND_RANGE}" if len(seen.trainings) > 1 else ""),
-        tables([(one.step, one.faults) for one in checkpoints], shown),
-        seeds=seeds_text(setting.seeds) if setting.seeds else "0",
-        model=f"{models[-1]}, {measured} checkpoints" if models else setting.model,
+    return ObservedTrainings(
+        seen=seen,
         untrained=seen.untrained(),
+        model=f"{models[-1]}, {measured} checkpoints" if models else setting.model,
+        seeds=seeds_text(setting.seeds) if setting.seeds else "0",
+        checkpoints=checkpoints,
     )
+
+
+def _figures(observed: ObservedTrainings) -> list[LineFigure]:
+    return figures(observed.shown, f" {MEAN_AND_RANGE}" if len(observed.seen.trainings) > 1 else "")
+
+
+def _tables(observed: ObservedTrainings) -> list[Table]:
+    return tables([(one.step, one.faults) for one in observed.checkpoints], observed.shown)
 
 
 OWN_STEPS = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000, 1500, 2000)
@@ -195,7 +229,7 @@ STUDY = Study(
     name="language/along-training",
     doc=__doc__,
     claims=measures_in(__name__),
-    analyse=analyse,
+    draws=[_figures, _tables],
     profiles={
         "paper": Profile(
             Setting("EleutherAI/pythia-1b", steps=PYTHIA_STEPS),

@@ -54,7 +54,7 @@ class Checkpoint:
     model: str = ""
 
 
-def observe(setting: Setting, context: ObservationContext) -> tuple[tuple[Checkpoint, ...], ...]:
+def measure_trainings(setting: Setting, context: ObservationContext) -> tuple[tuple[Checkpoint, ...], ...]:
     """Measure the checkpoints of every training that no earlier run has measured, and keep the results."""
     if setting.revision is not None:
         raise SpecError("revision", "the study goes through all of them", "leave it out")

@@ -20,11 +20,11 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from anchorlab.findings import at_least, at_most
-from anchorlab.papers.language.heads.observing import Observed, Seen, Setting, observe, third
+from anchorlab.papers.language.heads.observing import Seen, Setting, observe, third
 from anchorlab.papers.language.heads.overview import figures, tables
 from anchorlab.papers.language.heads.scores import ScoredHeads, reached_by_chance
 from anchorlab.papers.pretrained.opening import TINY
-from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
+from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, over, over_shared
 
 PIECES, SEQUENCES = "pieces", "sequences"
 BEATEN = 0.95
@@ -247,27 +247,13 @@ def shift_matters_for_repetition(seen: Seen) -> Measurement:
     return _exceeded(seen, "repeated", -1, SEQUENCES)
 
 
-def analyse(observed: Observed, setting: Setting) -> Analysis:
-    """Draw the maps of scores, the patterns of Figure 17, and the loss without layers."""
-    seen = observed.seen
-    return Analysis(
-        seen,
-        figures(seen, setting.layers, observed.examples),
-        tables(seen, observed.untrained.english, observed.examples),
-        views=[observed.view],
-        seeds=str(setting.seed),
-        model=observed.model,
-        untrained=observed.untrained,
-    )
-
-
 OF_LLAMA = ("shift-heads", "broadcast-heads", "shift-shallow", "broadcast-deep", "any-source-deep", "similar-deep")
 
 STUDY = Study(
     "language/heads",
     __doc__,
     measures_in(__name__),
-    analyse=analyse,
+    draws=[figures, tables, lambda observed: observed.view],
     profiles={
         "paper": Profile(
             Setting("meta-llama/Llama-2-7b-hf"),

@@ -22,7 +22,7 @@ from anchorlab.papers.language.heads.removal import (
 )
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
-from anchorlab.studies import ObservationContext, WorkDone
+from anchorlab.studies import ObservationContext, Observed, WorkDone
 from anchorlab.viewer import AttentionView, read_texts
 
 
@@ -55,18 +55,16 @@ class Seen:
     without: WithoutHeads | None = None
 
 
-@dataclass(frozen=True)
-class Observed:
-    """Measurements of a model and of the same architecture without training, and the model's figures and view."""
+@dataclass(frozen=True, kw_only=True)
+class ObservedHeads(Observed[Seen]):
+    """Measurements of a model and of the same architecture without training, and what is drawn of the model."""
 
-    seen: Seen
-    untrained: Seen
     examples: Examples
-    model: str
     view: AttentionView
+    removed: int  # the number of consecutive layers that are removed together
 
 
-def observe(setting: Setting, context: ObservationContext) -> Observed:
+def observe(setting: Setting, context: ObservationContext) -> ObservedHeads:
     """Score the heads of the setting's model and of an untrained one, and remove heads and layers of the model."""
     model = open_model(setting, context)
     english, repeated = texts(setting, model)
@@ -88,12 +86,14 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
         without = without_heads(
             model, few, half, removed, found, setting.draws, setting.seed, lambda done: show.step("without heads", one)
         )
-    return Observed(
-        Seen(english_heads, repeated_heads, loss, without_layers, without),
-        Seen(random_heads[0], random_heads[1], random_loss, random_without),
-        examples(model, english_heads, english),
-        described(setting, model),
-        view_of(model, english[0]),
+    return ObservedHeads(
+        seen=Seen(english_heads, repeated_heads, loss, without_layers, without),
+        untrained=Seen(random_heads[0], random_heads[1], random_loss, random_without),
+        model=described(setting, model),
+        seeds=str(setting.seed),
+        examples=examples(model, english_heads, english),
+        view=view_of(model, english[0]),
+        removed=setting.layers,
     )
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid
-from anchorlab.papers.language.heads.examples import Examples, head_name, pattern_maps, source_table
-from anchorlab.papers.language.heads.observing import Seen
+from anchorlab.papers.language.heads.examples import head_name, pattern_maps, source_table
+from anchorlab.papers.language.heads.observing import ObservedHeads
 from anchorlab.papers.language.heads.removal import WithoutHeads
 from anchorlab.papers.language.heads.scores import ScoredHeads
 from anchorlab.studies.claim import Measurement, over
@@ -24,11 +24,12 @@ MEASURES = {
 _LISTED = 8  # heads in the list of the strongest
 
 
-def figures(seen: Seen, removed: int, shown_examples: Examples) -> list[Figure]:
-    """Return the figures of the study; `removed` is the number of layers in a group."""
+def figures(observed: ObservedHeads) -> list[Figure]:
+    """Return the figures of the study."""
+    seen = observed.seen
     english, repeated = seen.english, seen.repeated
     return [
-        pattern_maps(shown_examples.texts),
+        pattern_maps(observed.examples.texts),
         _maps("Heads on ordinary English (Fig 28)", english, ("shift", "broadcast", "first token", "self", "uniform")),
         _maps(
             "Heads on random tokens that are repeated once",
@@ -37,7 +38,7 @@ def figures(seen: Seen, removed: int, shown_examples: Examples) -> list[Figure]:
         ),
         _counts(english, repeated),
         _by_layer(english),
-        _without_layers(seen.losses, seen.losses_without, removed),
+        _without_layers(seen.losses, seen.losses_without, observed.removed),
         *([] if seen.without is None else [_draws(seen.without)]),
     ]
 
@@ -127,12 +128,14 @@ def _line(label: str, values: Tensor) -> Line:
     return Line(label, tuple(map(float, range(len(values)))), tuple(map(float, values)))
 
 
-def tables(seen: Seen, untrained: ScoredHeads, shown_examples: Examples) -> list[Table]:
+def tables(observed: ObservedHeads) -> list[Table]:
     """Return the tables of the study."""
+    seen = observed.seen
+    assert observed.untrained is not None
     found = [
-        _kinds(seen.english, seen.repeated, untrained),
+        _kinds(seen.english, seen.repeated, observed.untrained.english),
         _strongest(seen.english, seen.repeated),
-        source_table(seen.english, shown_examples.words),
+        source_table(seen.english, observed.examples.words),
     ]
     return found if seen.without is None else [*found, _removed(seen.without)]
 

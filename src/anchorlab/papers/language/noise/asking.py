@@ -29,7 +29,7 @@ from anchorlab.papers.language.laser import SIX, Laser, ask_both, input_matrices
 from anchorlab.papers.language.noise.comparisons import CHAT_REQUEST, MADRID, SENTENCE
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
-from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies import ObservationContext, Observed
 
 BEGUN = "token at the beginning"
 BARE = "nothing before the sentence"
@@ -75,22 +75,17 @@ class Seen:
     words: tuple[tuple[str, float, float], ...]
 
 
-@dataclass(frozen=True)
-class Observed:
-    """Answers of a pretrained model, of quantised copies, and of the same architecture with random weights.
+@dataclass(frozen=True, kw_only=True)
+class ObservedNoise(Observed[Seen]):
+    """Answers of a pretrained model, of quantised copies, and of the same architecture with random weights."""
 
-    Of the first also the second half of the facts asked in each way, by name, and facts of all relations.
-    """
-
-    trained: Seen
     coarser: Mapping[Bits, Seen]
-    untrained: Seen
+    # of the model: the second half of the facts asked in each way, by name, and facts of all relations
     conditions: Mapping[str, Laser]
     mix: Laser
-    model: str
 
 
-def observe(setting: Setting, context: ObservationContext) -> Observed:
+def observe(setting: Setting, context: ObservationContext) -> ObservedNoise:
     """Ask the setting's model and an untrained one."""
     model = open_model(setting, context)
     steps = 3 + len(BITS)
@@ -105,7 +100,15 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
         coarser[bits] = see(requantised(model, bits), chosen, setting)
     context.report(Status(steps, steps - 1, "asking an untrained model"))
     untrained = see(untrained_model(model), chosen, setting)
-    return Observed(trained, coarser, untrained, conditions, mix, described(setting, model))
+    return ObservedNoise(
+        seen=trained,
+        untrained=untrained,
+        model=described(setting, model),
+        seeds="0",
+        coarser=coarser,
+        conditions=conditions,
+        mix=mix,
+    )
 
 
 def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate) -> dict[str, Laser]:

@@ -12,14 +12,14 @@ from dataclasses import replace
 
 import torch
 
-from anchorlab.findings import at_least, at_most, within
+from anchorlab.findings import Figure, Table, at_least, at_most, within
 from anchorlab.language.answers import Answers
 from anchorlab.papers.language import laser
 from anchorlab.papers.language.noise import comparisons
-from anchorlab.papers.language.noise.asking import Observed, Seen, Setting, observe
+from anchorlab.papers.language.noise.asking import ObservedNoise, Seen, Setting, observe
 from anchorlab.papers.language.precision import precision_table
 from anchorlab.papers.pretrained.opening import TINY
-from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
+from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, over, over_shared
 
 _CLEAR = (0.1, 0.8)  # the fractions between which Figure 1 sees "the" fall
 
@@ -190,37 +190,33 @@ def _change(cut: laser.Laser) -> str:
     return f"{before:.3g} to {after:.3g}; {cut.truncation}"
 
 
-def analyse(observed: Observed, setting: Setting) -> Analysis:
-    """Draw Figure 1 and the probabilities of each country; list the other numbers, by relation, way and precision."""
-    seen = observed.trained
-    return Analysis(
-        seen,
-        figures=[*comparisons.along_rho(seen.swept), comparisons.clouds(seen.facts_cut)],
-        tables=[
-            comparisons.comparison_table(seen.objects_cut, seen.facts_cut, seen.country_of),
-            comparisons.relation_table(observed.mix),
-            comparisons.condition_table({**observed.conditions, comparisons.MIX: observed.mix}),
-            precision_table(STUDY.claims, seen, observed.coarser),
-            comparisons.words_table(seen.words, seen.facts_cut.truncation),
-            comparisons.preposition_table(
-                {
-                    "prepositions alone": seen.prepositions,
-                    "the paper's sentences that end in one": seen.sentences,
-                    "own sentences that end in one": seen.own_sentences,
-                }
-            ),
-        ],
-        seeds="0",
-        model=observed.model,
-        untrained=observed.untrained,
-    )
+def _figures(observed: ObservedNoise) -> list[Figure]:
+    return [*comparisons.along_rho(observed.seen.swept), comparisons.clouds(observed.seen.facts_cut)]
+
+
+def _tables(observed: ObservedNoise) -> list[Table]:
+    seen = observed.seen
+    return [
+        comparisons.comparison_table(seen.objects_cut, seen.facts_cut, seen.country_of),
+        comparisons.relation_table(observed.mix),
+        comparisons.condition_table({**observed.conditions, comparisons.MIX: observed.mix}),
+        precision_table(STUDY.claims, seen, observed.coarser),
+        comparisons.words_table(seen.words, seen.facts_cut.truncation),
+        comparisons.preposition_table(
+            {
+                "prepositions alone": seen.prepositions,
+                "the paper's sentences that end in one": seen.sentences,
+                "own sentences that end in one": seen.own_sentences,
+            }
+        ),
+    ]
 
 
 STUDY = Study(
     "language/noise",
     __doc__,
     measures_in(__name__),
-    analyse=analyse,
+    draws=[_figures, _tables],
     profiles={
         "quick": Profile(
             Setting(),

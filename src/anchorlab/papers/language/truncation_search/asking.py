@@ -17,7 +17,7 @@ from anchorlab.models import Truncate
 from anchorlab.papers.language.laser import SIX, Laser, ask_both, in_words
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
-from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies import ObservationContext, Observed
 
 FEED_FORWARD, ATTENTION = "blocks.*.mlp.*", "blocks.*.attn.*"
 B_2 = 0.0125
@@ -65,23 +65,22 @@ class Seen:
         return Laser(in_words(self.best), self.prompts, self.controls.full, self.controls.cut)
 
 
-@dataclass(frozen=True)
-class Observed:
-    """Answers of a pretrained model, of quantised copies and of an untrained model, and sentences of the first.
+@dataclass(frozen=True, kw_only=True)
+class ObservedSearch(Observed[Seen]):
+    """Answers of a pretrained model, of quantised copies and of an untrained model, all cut at the same matrix."""
 
-    All are truncated at the same matrix. `sentences` has, for some facts, the right word, then the sentence without and
-    with the truncation.
-    """
-
-    trained: Seen
     coarser: Mapping[Bits, Seen]
-    untrained: Seen
     layers: int
-    sentences: tuple[tuple[str, str, str], ...]
-    model: str
+    sentences: tuple[tuple[str, str, str], ...]  # of some facts: the right word, the sentence without and with the cut
+
+    @property
+    def search(self) -> TruncationSearch:
+        """All truncations of the model."""
+        assert self.seen.search is not None
+        return self.seen.search
 
 
-def observe(setting: Setting, context: ObservationContext) -> Observed:
+def observe(setting: Setting, context: ObservationContext) -> ObservedSearch:
     """Search the truncations of the setting's model and test the best; a killed search resumes where it stopped."""
     model = open_model(setting, context)
     first, second = split_by_unit(evenly(facts(SIX, (0, 1)), setting.facts))
@@ -126,4 +125,12 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
         coarser[bits] = control(requantised(model, bits), compared, setting.checked)
     context.report(Status(steps, steps - 1, "an untrained model"))
     untrained = control(untrained_model(model), {}, setting.checked)
-    return Observed(trained, coarser, untrained, len(model.blocks), told, described(setting, model))  # type: ignore[arg-type]
+    return ObservedSearch(
+        seen=trained,
+        untrained=untrained,
+        model=described(setting, model),
+        seeds="0",
+        coarser=coarser,
+        layers=len(model.blocks),
+        sentences=told,  # type: ignore[arg-type]
+    )

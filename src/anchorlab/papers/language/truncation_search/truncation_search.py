@@ -14,14 +14,13 @@ from torch import Tensor
 from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
 from anchorlab.language.truncation_controls import TruncationControls
 from anchorlab.language.truncations import TruncationSearch
-from anchorlab.models import Truncate
 from anchorlab.papers.language import laser
 from anchorlab.papers.language.precision import precision_table
 from anchorlab.papers.language.truncation_search import asking
-from anchorlab.papers.language.truncation_search.asking import Seen, Setting
+from anchorlab.papers.language.truncation_search.asking import ObservedSearch, Seen, Setting
 from anchorlab.papers.pretrained.opening import TINY
 from anchorlab.patterns import matches
-from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
+from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, over, over_shared
 from anchorlab.studies.claim import spread
 
 
@@ -126,31 +125,26 @@ def text_is_spared(seen: Seen) -> Measurement:
     return over_shared(torch.stack(losses, dim=-1), ratio, "pieces", f"{before:.4g} to {after:.4g}")
 
 
-def analyse(observed: asking.Observed, setting: Setting) -> Analysis:
-    """Draw the search as heat maps, and list the best truncations, the controls and sentences."""
-    seen = observed.trained
-    assert seen.search is not None
-    search = seen.search
+def _figures(observed: ObservedSearch) -> list[MapFigure]:
+    search, layers = observed.search, observed.layers
     the = search.answers.words[..., 0].exp().mean(-1) - search.full.words[:, 0].exp().mean()
     right = search.answers.right.exp().mean(-1) - search.full.right.exp().mean()
-    return Analysis(
-        seen,
-        figures=[
-            _maps(search, observed.layers, right, "the right word", "Right word"),
-            _maps(search, observed.layers, the, '"the"', 'Generic word "the"'),
-            _maps(search, observed.layers, -search.full.right.mean() - search.loss, "log p(right word)", "Gain", 1.0),
-        ],
-        tables=[
-            _compared(seen),
-            _best(search),
-            _controls(seen.controls),
-            precision_table(STUDY.claims, seen, observed.coarser),
-            _told(observed, seen.best),
-        ],
-        seeds="0",
-        model=observed.model,
-        untrained=observed.untrained,
-    )
+    return [
+        _maps(search, layers, right, "the right word", "Right word"),
+        _maps(search, layers, the, '"the"', 'Generic word "the"'),
+        _maps(search, layers, -search.full.right.mean() - search.loss, "log p(right word)", "Gain", 1.0),
+    ]
+
+
+def _tables(observed: ObservedSearch) -> list[Table]:
+    seen = observed.seen
+    return [
+        _compared(seen),
+        _best(observed.search),
+        _controls(seen.controls),
+        precision_table(STUDY.claims, seen, observed.coarser),
+        _told(observed),
+    ]
 
 
 def _maps(
@@ -240,10 +234,10 @@ def _means(*logarithms: Tensor) -> tuple[float, ...]:
     return tuple(float(one.exp().mean()) for one in logarithms)
 
 
-def _told(observed: asking.Observed, best: Truncate) -> Table:
+def _told(observed: ObservedSearch) -> Table:
     return Table(
         title="Sentences before and after",
-        caption=f"The likeliest next token, {laser.in_words(best)}; facts of the second half.",
+        caption=f"The likeliest next token, {laser.in_words(observed.seen.best)}; facts of the second half.",
         columns=("right word", "full model", "truncated model"),
         rows=observed.sentences,
     )
@@ -253,7 +247,7 @@ STUDY = Study(
     "language/truncation-search",
     __doc__,
     measures_in(__name__),
-    analyse=analyse,
+    draws=[_figures, _tables],
     profiles={
         "quick": Profile(
             Setting(),

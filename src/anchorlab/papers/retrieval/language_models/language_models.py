@@ -16,37 +16,39 @@ from typing import NamedTuple
 
 import torch
 
-from anchorlab.findings import at_least
+from anchorlab.findings import Table, at_least
 from anchorlab.language.asking import Asked, LocalSpeaker, Manner, accuracy, results
 from anchorlab.papers.pretrained.opening import described_speaker, open_speaker, untrained_speaker
 from anchorlab.papers.retrieval.language_models.accuracies import figures, tables
 from anchorlab.papers.retrieval.language_models.answers import LIKELIEST, SMOKE, STEPS, Answered, PromptSetting, answer
 from anchorlab.papers.retrieval.language_models.conditions import Conditions, compare, conditions_table
-from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, claims, measures_in, over, precondition
-from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies import (
+    Measurement,
+    ObservationContext,
+    Observed,
+    Profile,
+    Study,
+    claim,
+    claims,
+    measures_in,
+    over,
+    precondition,
+)
 
 EASY = 5  # the equations that the paper finds solved almost perfectly have up to this many steps
 _CONTROLS = 20  # an untrained model is asked this many times fewer questions
 
 
-@dataclass(frozen=True)
-class Observed:
-    """The answers of all models."""
+@dataclass(frozen=True, kw_only=True)
+class ObservedAnswers(Observed[Answered]):
+    """The answers of all models; claims are about the first."""
 
-    answers: dict[str, Answered]  # the answers of each model, by its name; claims are about the first
-    # answers of the first model's architecture with random weights; None for a model on a server
-    untrained: Answered | None
-    models: str  # the models in words
+    answers: dict[str, Answered]  # by the model's name
     # results of the first model in other prompt styles; empty for a model on a server
     conditions: Conditions = field(default_factory=dict)
 
-    @property
-    def judged(self) -> Answered:
-        """The answers of the first model, which the claims are about."""
-        return next(iter(self.answers.values()))
 
-
-def observe(setting: PromptSetting, context: ObservationContext) -> Observed:
+def observe(setting: PromptSetting, context: ObservationContext) -> ObservedAnswers:
     """Ask the setting's models and, if the first is on this machine, an untrained model of the same architecture."""
     answers, words, untrained, conditions = dict[str, Answered](), list[str](), None, Conditions()
     for name in setting.models:
@@ -59,7 +61,14 @@ def observe(setting: PromptSetting, context: ObservationContext) -> Observed:
         if not words and isinstance(speaker, LocalSpeaker) and setting.conditions:
             conditions = compare(speaker, setting, context.report, f"asking {label}")
         words.append(described_speaker(one, speaker))
-    return Observed(answers, untrained, "; ".join(words), conditions)
+    return ObservedAnswers(
+        seen=next(iter(answers.values())),
+        untrained=untrained,
+        model="; ".join(words),
+        seeds=str(setting.seed),
+        answers=answers,
+        conditions=conditions,
+    )
 
 
 def _fewer(setting: PromptSetting) -> PromptSetting:
@@ -137,23 +146,15 @@ def _share(asked: Sequence[Asked], likeliest: Sequence[bool]) -> Measurement:
     return over(torch.tensor([one.right for one in asked]), "questions", detail=detail)
 
 
-def analyse(observed: Observed, setting: PromptSetting) -> Analysis:
-    """Draw Figure 2 and the kinds of wrong answers."""
-    return Analysis(
-        observed.judged,
-        figures=figures(observed.answers),
-        tables=[*tables(observed.answers), *([conditions_table(observed.conditions)] if observed.conditions else [])],
-        seeds=str(setting.seed),
-        model=observed.models,
-        untrained=observed.untrained,
-    )
+def _tables(observed: ObservedAnswers) -> list[Table]:
+    return [*tables(observed.answers), *([conditions_table(observed.conditions)] if observed.conditions else [])]
 
 
 STUDY = Study(
     "retrieval/language-models",
     __doc__,
     measures_in(__name__),
-    analyse=analyse,
+    draws=[lambda observed: figures(observed.answers), _tables],
     profiles={
         "quick": Profile(
             PromptSetting(),
