@@ -53,7 +53,7 @@ class Grid(Setting):
 QUICK = Grid(
     quick_model(layers=4).replace(head_width=16),
     quick_recipe(2000, learning_rate=2e-3),
-    seeds=5,
+    seeds=14,
     heads=(2, 4, MANY),
     gammas=(LARGE, 0.65, SMALL),
 )
