@@ -38,7 +38,7 @@ class Sizes(Setting):
 QUICK = Sizes(
     quick_model(layers=4),
     quick_recipe(500, steps=800, batch=100, learning_rate=2e-3),
-    seeds=4,
+    seeds=14,
     sizes=(500, 1000, 2000, 3000, 7000),
 )
 PAPER = Sizes(DecoderSpec(), paper_recipe(500, batch=100), seeds=5, sizes=tuple(range(500, 7001, 500)))
