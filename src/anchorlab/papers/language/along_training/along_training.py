@@ -241,7 +241,7 @@ STUDY = Study(
             Setting(), "Pythia-160M at 19 of its 154 checkpoints, truncated at the same depth as the paper's Pythia-1B."
         ),
         "quick": Profile(
-            Setting(HERE, None, OWN_STEPS, seeds=fresh(14)),
+            Setting(HERE, None, OWN_STEPS, seeds=fresh(40)),
             "GPT-NeoX models of two layers, 0.4 M parameters, trained here on generated sentences, a page of prose and "
             "verse. After a quarter of the sentences about indirect objects and half of the sentences about countries "
             '"the" follows in place of the name. They show what training on such text does, and stand for no published '
