@@ -18,6 +18,7 @@ AXES = MappingProxyType(
         "width": "one coordinate of the residual stream (d_model)",
         "head_width": "one coordinate inside a head (d_head)",
         "hidden": "one neuron of a feed-forward layer (d_mlp)",
+        "state": "one number, or row of numbers, that a recurrent layer carries along the sequence",
         "feature": "one coordinate of a vector-valued input",
         "output": "one coordinate of a prediction: a token of the vocabulary, or a coordinate of a vector",
     }

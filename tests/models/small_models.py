@@ -16,6 +16,8 @@ DECODER = DecoderSpec(layers=2, heads=2, width=12, head_width=6)
 RECALL = models.RecallSpec(width=10)
 VECTOR = models.VectorSpec(layers=2, heads=2, width=8)
 LSTM = LSTMSpec(layers=2, width=6)
+MAMBA = models.MambaSpec(width=6, state=3, convolution=3)
+GATED = models.GatedLinearAttentionSpec(width=6, heads=2, gate_rank=4)
 FNN = FNNSpec(layers=2, width=3)
 ASSOCIATIVE = AssociativeSpec(width=13)
 ONE_LAYER = models.OneLayerSpec(width=13)
@@ -62,6 +64,10 @@ SMALL: dict[str, ModelSpec] = {
     "superposition-linear": SuperpositionSpec(hidden=2, activation="none"),
     "lstm": LSTM,
     "lstm-one-layer": LSTM.replace(layers=1),
+    "mamba": MAMBA,
+    "mamba-one-layer": MAMBA.replace(layers=1, convolution=1),
+    "gated-linear-attention": GATED,
+    "gated-linear-attention-alone": GATED.replace(feed_forward=False, key_width=5, heads=1),
     "fnn": FNN,
     "fnn-narrow": FNN.replace(hidden=5),
     "associative": ASSOCIATIVE,

@@ -144,7 +144,7 @@ def test_only_a_model_without_a_mask_looks_ahead(spec):
 def test_attention_rows_are_distributions_over_what_may_be_seen_unless_they_are_linear(spec):
     patterns = {}
     drawn(spec)(inputs_of(spec), tap=lambda site, x: patterns.setdefault(site, x) if site.endswith("pattern") else x)
-    assert patterns or spec.kind in ("lstm", "fnn", "associative", "superposition")
+    assert patterns or not any(site.endswith("pattern") for site in drawn(spec).sites)
     switch = getattr(spec, "mask", True)
     causal = [switch] * len(patterns) if isinstance(switch, bool) else switch
     for (site, pattern), alone in zip(patterns.items(), causal, strict=True):
@@ -208,7 +208,8 @@ def test_weights_come_from_the_generator_and_from_nowhere_else(spec):
 
     first, again, other = weights(0, 1), weights(0, 2), weights(1, 1)
     assert all(torch.equal(first[name], again[name]) for name in first)
-    drawn_weights = [name for name, value in first.items() if value.unique().numel() > 1]
+    # Mamba's rates are the same in every model
+    drawn_weights = [name for name, value in first.items() if value.unique().numel() > 1 and "A_log" not in name]
     assert drawn_weights
     assert not any(torch.equal(first[name], other[name]) for name in drawn_weights)
     assert all(value.isfinite().all() for value in first.values())

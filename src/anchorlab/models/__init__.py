@@ -11,6 +11,7 @@ from anchorlab.models.model import Model, ModelSpec, gather_positions, register_
 from anchorlab.models.one_layer import OneLayerSpec
 from anchorlab.models.parse import default_model, parse_model
 from anchorlab.models.recall import RecallSpec
+from anchorlab.models.recurrent import GatedLinearAttentionSpec, MambaSpec
 from anchorlab.models.sites import Site, Sites, Tap, identity_tap
 from anchorlab.models.superposition import SuperpositionSpec
 from anchorlab.models.vectors import VectorSpec

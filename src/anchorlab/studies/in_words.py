@@ -15,6 +15,8 @@ NOUNS = {
     "associative": ("an associative memory", "associative memories"),
     "superposition": ("an autoencoder", "autoencoders"),
     "lstm": ("an LSTM", "LSTMs"),
+    "mamba": ("a Mamba", "Mambas"),
+    "gated-linear-attention": ("a gated linear attention", "gated linear attentions"),
     "fnn": ("a fully connected network", "fully connected networks"),
 }
 """What one model of a kind is called, and what several are; others are models of their kind."""
