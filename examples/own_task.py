@@ -1,4 +1,4 @@
-"""A task that is no anchor function: the sum of the digits of a sequence, modulo ten."""
+"""A task that is no anchor function: the largest digit of a sequence."""
 
 from typing import Literal
 
@@ -8,11 +8,11 @@ import anchorlab as al
 from anchorlab.tasks import Answer, Batch, TaskShape, generator
 
 
-@al.register_task("mine/digit-sum")
-class DigitSum(al.Task):
-    """The last digit of the sum of all digits."""
+@al.register_task("mine/largest-digit")
+class LargestDigit(al.Task):
+    """The largest of all digits."""
 
-    family: Literal["digit-sum"] = "digit-sum"
+    family: Literal["largest-digit"] = "largest-digit"
     length: int = 6
 
     @property
@@ -26,12 +26,12 @@ class DigitSum(al.Task):
         random, side = generator(seed, split), self.splits.index(split)
         inputs = torch.from_numpy(random.integers(0, 10, (10 * n + 100, self.length)))
         inputs = inputs[self.split_of(inputs) == side][:n]
-        answers = inputs.sum(dim=1, keepdim=True) % 10
+        answers = inputs.amax(dim=1, keepdim=True)
         return Batch(inputs, answers, answers, torch.tensor([self.length - 1]), split)
 
     def oracle(self, inputs):
-        """Add the digits up, from the inputs alone and in another way than `sample`."""
-        found = [[sum(digits) % 10] for digits in inputs.tolist()]
+        """Sort the digits, from the inputs alone and in another way than `sample`."""
+        found = [[sorted(digits)[-1]] for digits in inputs.tolist()]
         answers = torch.tensor(found).reshape(-1, 1)
         return Answer(answers, torch.ones_like(answers, dtype=torch.bool))
 
@@ -41,9 +41,9 @@ class DigitSum(al.Task):
 
 
 if __name__ == "__main__":
-    task = al.task("mine/digit-sum")
+    task = al.task("mine/largest-digit")
     al.tasks.check_task(task)
-    print(task.render(task.sample("test", 1, seed=0).inputs)[0].text)
+    print(task.render(task.sample("test", 1, seed=0).inputs)[0])
     recipe = al.Recipe(data=al.Stream(), optimiser=al.AdamW(learning_rate=3e-3), batch=100, duration=300)
     run = al.train(task, al.DecoderSpec(layers=1, heads=1, width=32), recipe)
     print(run.metric("accuracy", split="test"))

@@ -586,7 +586,7 @@ def test_every_study_of_the_ledger_has_a_page_and_the_readme_the_marks_of_the_ga
 @pytest.mark.slow
 def test_the_example_of_a_task_keeps_the_contract():
     load(ROOT / "examples" / "own_task.py")  # registers it
-    check_task(task("mine/digit-sum", length=8))
+    check_task(task("mine/largest-digit", length=8))
 
 
 def test_own_study_runs_and_reads_back_and_its_spread_is_that_of_the_gain(tmp_path):

@@ -161,6 +161,13 @@ def test_cells_of_a_small_map_have_their_numbers():
         assert not [one for axes in draw(MapFigure("t", "", maps), PROVENANCE).axes[:2] for one in axes.texts]
 
 
+def test_numbers_that_are_as_good_as_zero_are_written_as_zero():
+    """They would not fit into their cells; 0.005 of the largest number is still written."""
+    maps = ((Map("", ((-2.2e-9, 0.75), (0.00375, -0.0037))),),)
+    axes = draw(MapFigure("t", "", maps), PROVENANCE).axes[0]
+    assert sorted(one.get_text() for one in axes.texts) == ["0", "0", "0.0037", "0.75"]
+
+
 def test_a_map_may_name_its_own_axes_and_is_white_at_zero_if_signed():
     one, other = Map("a", grid(np.eye(9))), Map("b", grid(np.eye(9)), x_label="token", y_label="")
     left, right, below = draw(MapFigure("t", "", ((one, other), (one,))), PROVENANCE).axes[:3]

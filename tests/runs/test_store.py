@@ -85,7 +85,8 @@ def test_a_root_that_cannot_be_made_is_named(tmp_path, cell):
     for root in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(StoreError, match=str(root)), Store(root).open(cell):
             pass
-    assert Store(tmp_path / "file").runs() == []
+    with pytest.raises(StoreError, match=r"file: is a file; give the store a folder$"):
+        Store(tmp_path / "file")
 
 
 def test_size_and_time_are_those_of_the_files(store, cell):

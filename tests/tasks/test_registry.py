@@ -50,6 +50,10 @@ def read_back(data):
 
 REFUSED = [
     (asked("anchor/identiy"), "^task: unknown task 'anchor/identiy'; did you mean 'anchor/identity'?"),
+    (
+        asked("mine/own_task.py"),
+        "^task: 'mine/own_task.py' is Python code; name the task that it registers, and --import",
+    ),
     (asked("zebra"), "^task: unknown task 'zebra'; known: anchor/classification, "),
     (asked("anchor/identity", lenght=9), r"^task\.lenght: unknown field 'lenght'; did you mean 'length'"),
     (asked("anchor/identity", length="nine"), r"^task\.length: .*valid integer.*'nine'"),

@@ -69,11 +69,16 @@ def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
 
 
 def _numbers(axes: Axes, values: np.ndarray, image: AxesImage) -> None:
-    """Write each cell's number into it, in the colour of the paper if the cell is dark."""
+    """Write each cell's number into it, in the colour of the paper if the cell is dark.
+
+    A number below a two-hundredth of the largest is written as 0, since it would not fit into its cell.
+    """
+    least = np.nanmax(np.abs(values), initial=0) / 200
     for row, column in np.argwhere(np.isfinite(values)):
         red, green, blue, _ = image.to_rgba(values[[row], [column]])[0]
         dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
-        text = f"{values[row, column]:.2g}"
+        value = values[row, column]
+        text = f"{value:.2g}" if abs(value) >= least else "0"
         axes.text(column, row, text, ha="center", va="center", size=7, color=PAPER if dark else INK)
 
 

@@ -31,11 +31,13 @@ class Store(Drawable):
     Nothing is written before a run is opened, and nothing outside `root` but the index, in the user's cache folder. Any
     number of processes may read a store; one at a time trains or removes runs.
 
-    Errors: `StoreError` for a store with packs, files of many runs that version 0.2 made.
+    Errors: `StoreError` for a file, and for a store with packs, files of many runs that version 0.2 made.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root if root is not None else os.environ.get("ANCHORLAB_STORE") or "runs").absolute()
+        if self.root.is_file():
+            raise StoreError(f"{self.root}: is a file; give the store a folder")
         if any((self.root / "packs").glob("*.sqlar")):
             remedy = "unpack them with anchorlab 0.2: `anchorlab runs unpack`"
             raise StoreError(f"{self.root / 'packs'}: holds packed runs, which this version does not read; {remedy}")

@@ -81,8 +81,10 @@ def _arguments_model(name: str, factory: Callable[..., Task]) -> type[Spec]:
 def task_factory(name: str) -> tuple[Callable[..., Task], type[Spec]]:
     """Return the factory of a registered task and the specification of its arguments.
 
-    Errors: `SpecError` for an unknown name.
+    Errors: `SpecError` for an unknown name, and for a Python file.
     """
+    if name.endswith(".py"):
+        raise SpecError("task", f"{name!r} is Python code", "name the task that it registers, and --import the file")
     if name not in _factories:
         raise unknown_name("task", name, _factories, "task")
     return _factories[name]
