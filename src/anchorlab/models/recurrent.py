@@ -64,7 +64,8 @@ class GatedLinearAttentionSpec(ModelSpec):
     Each head carries a matrix S of `key_width` rows: `S_t = diag(α_t) S_{t-1} + k_tᵀ v_t` and
     `o_t = q_t S_t / sqrt(key_width)`, with gates α in (0, 1) computed from the input. The output is normalised, times
     SiLU of a gate, and mapped by `W_O`. There are no position embeddings. Without gates this is linear attention, as
-    `DecoderSpec(attention="linear")` has it.
+    `DecoderSpec(attention="linear")` has it. With few rows, q_t S_t can be near 0 early in a sequence; the norm then
+    divides by a small number, and training amplifies rounding.
 
     Initial weights: embeddings N(0, 0.02²), maps as `torch.nn.Linear`, the maps into the stream divided by
     sqrt(2 `layers`), or sqrt(`layers`) without feed-forward layers.
