@@ -36,7 +36,7 @@ class Store(Drawable):
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root if root is not None else os.environ.get("ANCHORLAB_STORE") or "runs").absolute()
-        if self.root.is_file():
+        if os.path.isfile(self.root):  # noqa: PTH113 - `is_file` raises if a folder above cannot be read
             raise StoreError(f"{self.root}: is a file; give the store a folder")
         if any((self.root / "packs").glob("*.sqlar")):
             remedy = "unpack them with anchorlab 0.2: `anchorlab runs unpack`"
