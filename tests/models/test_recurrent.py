@@ -134,6 +134,8 @@ def test_states_are_looked_at_and_a_change_of_a_gate_reaches_later_positions_alo
 def test_what_does_not_fit_is_named():
     with pytest.raises(SpecError, match=r"^heads: 5 does not divide the width, 64; choose a divisor"):
         GatedLinearAttentionSpec(heads=5)
+    with pytest.raises(SpecError, match=r"^hidden: is given without feed-forward layers; leave it out"):
+        GatedLinearAttentionSpec(feed_forward=False, hidden=8)
     vectors = TOKENS.__class__("vectors", 7, 6, 3)
     for spec in (MambaSpec(), GatedLinearAttentionSpec(), DecoderSpec()):
         with pytest.raises(SpecError, match=r"^kind: a '.*' model reads tokens, but the task has vectors"):

@@ -84,9 +84,11 @@ class GatedLinearAttentionSpec(ModelSpec):
     hidden: PositiveInt | None = Field(default=None, description="neurons per feed-forward layer; 3 x width when unset")
 
     @model_validator(mode="after")
-    def _heads_share_the_width(self) -> "GatedLinearAttentionSpec":
+    def _fits(self) -> "GatedLinearAttentionSpec":
         if self.width % self.heads:
             raise SpecError("heads", f"{self.heads} does not divide the width, {self.width}", "choose a divisor")
+        if self.hidden is not None and not self.feed_forward:
+            raise SpecError("hidden", "is given without feed-forward layers", "leave it out or use feed_forward=True")
         return self
 
     def build(self, shape: TaskShape) -> "Recurrent":
