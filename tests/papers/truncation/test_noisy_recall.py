@@ -77,10 +77,15 @@ STABLE = (0.9, 0.5, 0.97)
 """A member's early fraction, the noise at its end, and the right token without F_2; with F_2 it is 1 less the noise."""
 
 
-def stability_runs(rates=(STABLE,) * 3, alphas=((0.9, 0.2, 0.97), (0.9, 0.8, 0.97)), main=(STABLE, STABLE)):
-    made = []
+def stability_runs(
+    early=((0.9, 0.9),) * 3, whole=(STABLE,) * 3, few=((0.9, 0.2, 0.97),) * 2, many=((0.9, 0.8, 0.97),) * 2,
+    main=(STABLE, STABLE),
+):  # fmt: skip
+    """Two seeds, but for the whole trainings at other learning rates; these and the first steps are told apart."""
     experiments = stability.experiments(replace(noisy_recall.QUICK, seeds=2)).values()
-    for experiment, members in zip(experiments, (main, rates, *zip(alphas)), strict=True):
+    first = [(share, 9, 9) for rate in early for share in rate]
+    made = []
+    for experiment, members in zip(experiments, (main, first, whole, few, many), strict=True):
         values = {
             ("train", "predicts_noise"): [[1.0, 0.2, early, 1.0] for early, _, _ in members],
             ("clean", "predicts_noise"): [[1.0] * 4] * len(members),
@@ -92,26 +97,41 @@ def stability_runs(rates=(STABLE,) * 3, alphas=((0.9, 0.2, 0.97), (0.9, 0.8, 0.9
     return made
 
 
-def test_values_figures_and_settings_at_other_rates_and_noises():
-    rates = ((0.88, 0.5, 0.97), (0.9, 0.5, 0.96), STABLE)
-    made = stability_runs(rates, main=((0.85, 0.52, 0.96), (0.95, 0.5, 1.0)))
+def test_values_and_figures_at_other_rates_and_noises():
+    whole = ((0.1, 0.5, 0.97), (0.1, 0.5, 0.96), (0.1, 0.5, 0.97))  # how these began does not count
+    made = stability_runs(
+        early=((0.88, 0.9), (0.9, 0.8), (0.9, 0.9)), whole=whole, main=((0.85, 0.52, 0.96), (0.95, 0.5, 1.0)),
+        many=((0.9, 0.8, 0.97), (0.9, 0.8, 0.93)),
+    )  # fmt: skip
     found = stability.STUDY.see(made, noisy_recall.QUICK)
     assert list(found.rates) == [*stability.RATES, 0.03]
     assert list(found.alphas) == [0.2, 0.5, 0.8]
+    # the gain over alpha: at 0.2 0.17 / 0.2 for both seeds; at 0.5 0.48 / 0.5 and 1; at 0.8 0.77 / 0.8 and 0.73 / 0.8
     assert values_of(stability.STUDY, found) == pytest.approx(
-        {"rates-noise-first": 0.88, "rates-dropped": 0.96, "alphas-gain": (0.97 - 0.8) / 0.2}, abs=1e-6
+        {"rates-noise-first": (0.85 + 0.8) / 2, "rates-dropped": 0.96, "alphas-gain": 0.85}, abs=1e-6
     )
-    assert stability.STUDY.claims[0](found).detail == "0.88 at 0.001, 0.9 at 0.003, 0.9 at 0.01, 0.9 at 0.03"
-    main, rates, *alphas = stability.experiments(noisy_recall.QUICK).values()
-    assert main.cell.address == noisy_recall.QUICK.experiment().cell.address  # trained once for all studies
-    assert rates.members.learning_rate == stability.RATES
-    assert [one.task.alpha for one in (main, rates, *alphas)] == [0.5, 0.5, *stability.ALPHAS]
-    analysis = stability.STUDY.analysis(stability_runs(), noisy_recall.QUICK)
-    by_rate, by_alpha = analysis.figures
+    first, dropped, gain = (one(found) for one in stability.STUDY.claims)
+    assert first.detail == "0.89 at 0.001, 0.85 at 0.003, 0.9 at 0.01, 0.9 at 0.03"
+    assert first.units == pytest.approx((0.85, 0.8)) and gain.units == pytest.approx((0.85, 0.85))
+    assert dropped.spread == "one value"
+    by_rate, by_alpha = stability.STUDY.analysis(stability_runs(), noisy_recall.QUICK).figures
     assert (by_rate.lines[0].x, by_alpha.lines[0].x) == ((*stability.RATES, 0.03), (0.2, 0.5, 0.8))
     assert by_alpha.lines[1].mean == pytest.approx((0.2, 0.5, 0.8))
-    assert [row[0] for row in analysis.tables[0].rows][-2:] == ["α = 0.5", "α = 0.8"]
-    assert analysis.tables[0].rows[-1][1:] == pytest.approx((0.9, 0.8, 0.97, 0.77))
+    table = stability.STUDY.analysis(stability_runs(), noisy_recall.QUICK).tables[0]
+    assert [row[0] for row in table.rows][-2:] == ["α = 0.5", "α = 0.8"]
+    assert table.rows[-1][1:] == pytest.approx((0.9, 0.8, 0.97, 0.77))
+
+
+def test_seeds_and_steps_of_stability():
+    usual, first, whole, few, many = stability.experiments(noisy_recall.QUICK).values()
+    assert usual.cell.address == noisy_recall.QUICK.experiment().cell.address  # trained once for all studies
+    assert (first.recipe.duration, whole.recipe.duration) == (300, 3000)
+    assert first.recipe.schedule == whole.recipe.schedule == usual.recipe.schedule
+    assert whole.members.learning_rate == stability.RATES
+    assert first.members.seeds == usual.members.seeds * 3
+    assert first.members.learning_rate == (0.001,) * 14 + (0.003,) * 14 + (0.01,) * 14
+    assert [one.task.alpha for one in (usual, first, whole, few, many)] == [0.5, 0.5, 0.5, 0.2, 0.8]
+    assert few.members.seeds == many.members.seeds == usual.members.seeds[:5]
 
 
 FIRST_STEPS = (0, 5, 10, 20, 100)

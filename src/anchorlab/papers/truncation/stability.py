@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least
+from anchorlab.papers.anchor.settings import repeated
 from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, noise_peak, noisy_study
-from anchorlab.studies import Measurement, Reading, claim, fresh, measures_in, reading
+from anchorlab.studies import Measurement, Reading, claim, fresh, measures_in, over, reading
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
-from anchorlab.studies.readings import Quantity
 from anchorlab.training import Experiment, Members, TrainedRun
 
 RATES = (0.001, 0.003, 0.01)
@@ -33,67 +35,82 @@ times as small."""
 BETWEEN = (50, 75, 100, 150, 200, 250)
 """When small learning rates are evaluated, in addition to the times of the other studies."""
 
+FIRST_STEPS, WHOLE = "first steps", "whole"
+"""Labels of the two trainings at the other learning rates: with all seeds, and with one."""
+
+ALPHA_SEEDS = 5
+"""The number of seeds at each other noise level."""
+
 
 def experiments(setting: Setting) -> dict[str | float, Experiment]:
-    """Return the experiment of the other studies, one with other learning rates, and one for each other alpha."""
+    """Return the experiment of the other studies, two with other learning rates, and one for each other alpha."""
     slower = setting.experiment("noisy recall, learning rates")
     evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))
+    recipe = slower.recipe.replace(evaluation=evaluation)
+
+    def at_rates(seeds: int) -> Members:
+        return Members(seeds=fresh(seeds) * len(RATES), learning_rate=repeated(RATES, seeds))
+
     noises = {alpha: setting.experiment(f"noisy recall, alpha = {alpha:g}", alpha=alpha) for alpha in ALPHAS}
+    seeds = min(ALPHA_SEEDS, setting.seeds)
     return {
         "usual": setting.experiment(),
-        "rates": replace(
+        FIRST_STEPS: replace(
             slower,
-            recipe=slower.recipe.replace(evaluation=evaluation),
-            members=Members(seeds=fresh(1) * len(RATES), learning_rate=RATES),
+            label=f"{slower.label}, first steps",
+            recipe=recipe.replace(duration=min(FIRST, recipe.duration)),
+            members=at_rates(setting.seeds),
         ),
-        **{alpha: replace(one, members=Members(seeds=fresh(1))) for alpha, one in noises.items()},
+        WHOLE: replace(slower, recipe=recipe, members=at_rates(1)),
+        **{alpha: replace(one, members=Members(seeds=fresh(seeds))) for alpha, one in noises.items()},
     }
 
 
 class Outcome(NamedTuple):
-    """Results under one choice, mean over seeds."""
+    """Results under one choice, by seed."""
 
-    early: float  # highest share of positions at which noise is predicted in the first steps, on noisy sequences
-    noise: float  # probability of the noise on clean sequences at the end, full model
-    right: float  # probability of the right token on clean sequences at the end, without F_2
-    gain: float  # by how much dropping F_2 makes the right token more probable
+    early: Float[Tensor, "seed"]  # highest share of positions at which noise is predicted at first, noisy sequences
+    noise: Float[Tensor, "seed"]  # probability of the noise on clean sequences at the end, full model
+    right: Float[Tensor, "seed"]  # probability of the right token on clean sequences at the end, without F_2
+    gain: Float[Tensor, "seed"]  # by how much dropping F_2 makes the right token more probable
 
 
-def _outcomes(run: TrainedRun) -> list[Outcome]:
-    early = noise_peak(run, "train", FIRST)
+def _outcomes(run: TrainedRun, choices: int = 1) -> list[Outcome]:
+    """Return the outcome of each choice; members are all seeds of the first choice, then of the next."""
     noise, right = at_end(run, "clean", "noise", FULL), at_end(run, "clean", "right", WITHOUT_F2)
     gain = right - at_end(run, "clean", "right", FULL)
-    return [Outcome(*row) for row in torch.stack([early, noise, right, gain], dim=1).tolist()]
+    values = torch.stack([noise_peak(run, "train", FIRST), noise, right, gain])  # [field member]
+    return [Outcome(*fields) for fields in values.view(len(values), choices, -1).unbind(dim=1)]
 
 
 class Seen(Reading):
     """Outcomes by learning rate, at alpha = 1/2, and by alpha, at the greatest learning rate."""
 
-    outcomes = Quantity(_outcomes)
-
     @reading
     def usual(self) -> Outcome:
-        """The outcome of the other studies' setting, mean over its seeds."""
-        members = self.outcomes["usual"]
-        return Outcome(*(sum(values) / len(members) for values in zip(*members, strict=True)))
+        """The outcome of the other studies' setting."""
+        return _outcomes(self.runs["usual"])[0]
 
     @reading
     def rates(self) -> Mapping[float, Outcome]:
-        """Outcomes by learning rate."""
-        greatest = self.runs["usual"].experiment.recipe.optimiser.learning_rate
-        return dict(zip(RATES, self.outcomes["rates"], strict=True)) | {greatest: self.usual}
+        """Outcomes by learning rate; the first steps have more seeds than the end."""
+        early = noise_peak(self.runs[FIRST_STEPS], "train", FIRST).view(len(RATES), -1)
+        whole = _outcomes(self.runs[WHOLE], len(RATES))
+        slower = {rate: one._replace(early=first) for rate, one, first in zip(RATES, whole, early, strict=True)}
+        return slower | {self.runs["usual"].experiment.recipe.optimiser.learning_rate: self.usual}
 
     @reading
     def alphas(self) -> Mapping[float, Outcome]:
         """Outcomes by alpha."""
-        found = {alpha: self.outcomes[alpha][0] for alpha in ALPHAS} | {ALPHA: self.usual}
+        found = {alpha: _outcomes(self.runs[alpha])[0] for alpha in ALPHAS} | {ALPHA: self.usual}
         return dict(sorted(found.items()))
 
 
-def _lowest(values: Mapping[float, float]) -> Measurement:
-    return Measurement(
-        min(values.values()), detail=", ".join(f"{value:.3g} at {key:g}" for key, value in values.items())
-    )
+def _lowest(values: Mapping[float, Float[Tensor, "seed"]]) -> Measurement:
+    """Return the lowest value over choices for each seed that all choices share, mean over seeds."""
+    shared = min(map(len, values.values()))
+    lowest = torch.stack([one[:shared] for one in values.values()]).amin(dim=0)
+    return over(lowest, detail=", ".join(f"{float(one.mean()):.3g} at {key:g}" for key, one in values.items()))
 
 
 @claim("appendix A.5", "stable from 0.001 to 0.03", at_least(0.8))
@@ -101,7 +118,7 @@ def rates_noise_first(seen: Seen) -> Measurement:
     """At every learning rate the noise is learned first.
 
     Highest share of positions at which noise is the most probable token after 1 to {FIRST} steps, on noisy sequences;
-    lowest over learning rates.
+    lowest over learning rates, mean over seeds.
     """
     return _lowest({rate: one.early for rate, one in seen.rates.items()})
 
@@ -110,7 +127,8 @@ def rates_noise_first(seen: Seen) -> Measurement:
 def rates_dropped(seen: Seen) -> Measurement:
     """At every learning rate the right token is predicted almost surely without F_2.
 
-    Probability of the right token without F_2, on clean sequences at the end; lowest over learning rates.
+    Probability of the right token without F_2, on clean sequences at the end; lowest over learning rates, mean over
+    seeds.
     """
     return _lowest({rate: one.right for rate, one in seen.rates.items()})
 
@@ -120,14 +138,14 @@ def alphas_gain(seen: Seen) -> Measurement:
     """At other noise levels, too, dropping F_2 makes the right token more probable.
 
     Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
-    alpha, the most that can be gained; lowest over alphas.
+    alpha, the most that can be gained; lowest over alphas, mean over seeds.
     """
     return _lowest({alpha: one.gain / alpha for alpha, one in seen.alphas.items()})
 
 
 def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool = False) -> LineFigure:
     names = (f"predicts the noise, at most in {FIRST} steps", "noise, full model", "right token without F₂")
-    values = torch.tensor([one[: len(names)] for one in found.values()])  # [point name]
+    values = torch.tensor([[float(row.mean()) for row in one[: len(names)]] for one in found.values()])  # [point name]
     return curves_against(
         title,
         list(found),
@@ -135,8 +153,7 @@ def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool 
         x_label=label,
         y_label="fraction, probability",
         caption="The highest fraction of predicting the noise in the first steps, on noisy sequences; probabilities on "
-        "clean sequences at the end of training. One seed; at the setting of the other studies, the mean over its "
-        "seeds.",
+        "clean sequences at the end of training. Means over seeds.",
         log_x=log_x,
         y_range=ACCURACY,
     )
@@ -146,10 +163,10 @@ def _table(seen: Seen) -> Table:
     settings = [(f"learning rate {rate:g}", one) for rate, one in seen.rates.items()]
     settings += [(f"α = {alpha:g}", one) for alpha, one in seen.alphas.items()]
     columns = ("predicts noise early", "noise, full model", "right without F₂", "gain")
-    numbers = zip(*(one for _, one in settings), strict=True)
+    numbers = zip(*([float(row.mean()) for row in one] for _, one in settings), strict=True)
     return column_table(
         "Every setting",
-        f"Fraction: the highest in the first {FIRST} steps. Gain: of the right token, by dropping F₂.",
+        f"Means over seeds. Fraction: the highest in the first {FIRST} steps. Gain: of the right token, without F₂.",
         {"setting": [name for name, _ in settings], **dict(zip(columns, numbers, strict=True))},
     )
 
@@ -165,5 +182,4 @@ STUDY = noisy_study(
         lambda seen: _figure("What is predicted, by noise level", "α", seen.alphas),
         _table,
     ),
-    seeds=3,
 )
