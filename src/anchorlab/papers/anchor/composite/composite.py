@@ -46,7 +46,7 @@ class Depths(Setting):
 QUICK = Depths(
     quick_model(),
     quick_recipe(8000, steps=2500, batch=100, learning_rate=1e-3, weight_decay=0.01, evaluations=2500 // GRID),
-    seeds=40,
+    seeds=14,
     depths=(4, 10),
 )
 SCALED = Depths(
