@@ -53,7 +53,11 @@ def curves(
 def split_curves(
     title: str, splits: Mapping[str, str], caption: str = kit.MEAN_AND_RANGE
 ) -> Callable[[Reading], LineFigure]:
-    """Draw the first run's accuracy along training, a curve for each split, as `anchorlab.studies.kit.split_curves`."""
+    """Draw the accuracy of the first run, and of no other, along training: a curve for each split.
+
+    `splits` names each split's curve, as in `{"test on task": "unseen pair"}`. For another run call
+    `anchorlab.studies.kit.split_curves`.
+    """
     return lambda seen: kit.split_curves(title, seen.first, splits, caption=caption)
 
 

@@ -56,7 +56,8 @@ def list_(
 
     if limit is not None and limit < 0:
         raise SpecError("limit", f"{limit} is negative", "give a number of runs, or 0 for all")
-    fields, found = matching(shared.read_store(store), where, quiet=json)
+    kept = shared.read_store(store)
+    fields, found = matching(kept, where, quiet=json)
     if sort is None:
         found = sorted(found, key=lambda entry: entry.changed, reverse=not reverse)
     else:
@@ -73,7 +74,7 @@ def list_(
             different = differences(page)
             print_json([{**summary(entry), "differs": different[entry.address]} for entry in page])
     elif not fields.entries:
-        print_text("no runs; `anchorlab train TASK` makes one")
+        print_text(f"{kept.root}: has no runs; `anchorlab train TASK` makes one", wrapped=False)
     elif not page:
         print_text(f"none of {counted(len(fields.entries), 'run')} fulfils these conditions")
     else:
