@@ -35,6 +35,10 @@ def test_the_fifteen_structures_are_those_of_the_paper_and_every_subset_is_a_mod
     assert (alone.label, len(alone.members.seeds), alone.recipe.duration) == (of.NONE, 14, 4000)
     judged = [one.name for one in STUDY.claims if STUDY.profile("paper-none").is_papers_setting(one.name)]
     assert judged == ["none"]
+    (alone,) = of.experiments(STUDY.profile("paper-one-layer").setting).values()
+    assert alone.take(range(5)).cell.address in {one.cell.address for one in of.experiments(of.PAPER).values()}
+    judged = [one.name for one in STUDY.claims if STUDY.profile("paper-one-layer").is_papers_setting(one.name)]
+    assert (len(alone.members.seeds), judged) == (6, ["one-layer"])
 
 
 def test_without_any_component_a_model_is_two_attention_products():

@@ -106,6 +106,7 @@ SCALED = _settings({name: structures()[name] for name in CLAIMED}, paper_recipe(
 PAPER = _settings(structures(), paper_recipe(1000), seeds=5)
 PAPER_CLAIMED = {name: PAPER[name] for name in CLAIMED}
 PAPER_NONE = {NONE: replace(PAPER[NONE], seeds=14)}
+PAPER_ONE_LAYER = {ONE_LAYER: replace(PAPER[ONE_LAYER], seeds=6)}
 SUBSETS = _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3)
 
 
@@ -262,6 +263,12 @@ STUDY = Study(
             "The structure without any component alone, in the setting of the paper profile, with 14 seeds in place of "
             f"five: fewer decide nothing about a share of seeds. {BATCH_NOTE}",
             paper=("none",),
+        ),
+        "paper-one-layer": Profile(
+            PAPER_ONE_LAYER,
+            "One layer alone, in the setting of the paper profile, with six seeds in place of five, after four left its "
+            f"claim open. {BATCH_NOTE}",
+            paper=("one-layer",),
         ),
         "subsets": Profile(
             SUBSETS, "Every one of the 64 subsets of the six components, in the quick profile's recipe."
