@@ -266,7 +266,7 @@ STUDY = Study(
         ),
         "paper-one-layer": Profile(
             PAPER_ONE_LAYER,
-            "One layer alone, in the setting of the paper profile, with six seeds in place of five, after four left its "
+            "One layer alone, in the setting of the paper profile, with six seeds in place of five: four left its "
             f"claim open. {BATCH_NOTE}",
             paper=("one-layer",),
         ),
