@@ -51,12 +51,22 @@ def test_what_is_taken_of_the_units():
     assert (low, high) == pytest.approx(tuple(2 * end for end in interval(values[:5])))
 
 
-def test_resamples_that_all_give_one_value_leave_the_spread_of_the_units():
-    """The least of twelve is 2 in every resample that draws any of the eleven, yet the units spread."""
-    units = [2.0] * 11 + [5.0]
-    least = interval(tensor(units), torch.min)
-    assert least == pytest.approx(stats.t.interval(0.95, 11, 2.0, stats.sem(units)))
-    assert interval_again(2.0, units, (2.0, 2.0), None) == pytest.approx(least)
+def test_resamples_that_all_give_one_value_reach_to_the_next_units():
+    """Steps on a grid, two of them never reached and counted as very late: Student's would go below the least."""
+    steps = [1000.0] * 6 + [1500.0] * 22 + [2000.0] * 10 + [20_000.0] * 2
+    assert interval(tensor(steps), torch.median) == (1000, 2000)
+    assert interval_again(1500.0, steps, (1500, 1500), None) == (1000, 2000)
+    assert interval(tensor([1500.0] * 38 + [2000.0] * 2), torch.median) == (1000, 2000)  # the same width on both sides
+    least = [2.0] * 11 + [5.0]  # the least of twelve is 2 in every resample that draws any of the eleven
+    assert interval(tensor(least), torch.min) == interval_again(2.0, least, (2.0, 2.0), None) == (-1, 5)
+
+
+def test_the_median_of_a_grid_is_covered():
+    """Steps of an event with a chance of 0.16 at each: their median is 4, where the distribution passes one half."""
+    assert 1 - 0.84**3 < 0.5 < 1 - 0.84**4
+    random = np.random.default_rng(0)
+    found = [interval(torch.from_numpy(random.geometric(0.16, size=20)), torch.median) for _ in range(60)]
+    assert sum(one is not None and one[0] <= 4 <= one[1] for one in found) >= 54
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """One rule for the 95 % interval of a value over independent units: seeds, runs, questions.
 
 A share has exact bounds, fewer than ten units Student's interval, and more the bootstrap's
-(`anchorlab.studies.interval`).
+(`anchorlab.studies.interval`), or that of `neighbours` if all resamples give one value.
 """
 
 from collections.abc import Sequence
@@ -46,6 +46,20 @@ def student(units: Sequence[float], value: float) -> Interval | None:
         return None
     half = _quantile(len(units) - 1) * stdev(units) / sqrt(len(units))
     return value - half, value + half
+
+
+def neighbours(units: Sequence[float], value: float) -> Interval | None:
+    """Return the interval to the nearest other units on both sides of a value that all resamples have.
+
+    Such values are measured on a grid, such as the steps of evaluations, and are not known more precisely: a median of
+    1500 between units of 1000 and 2000 may be anything between them. On a side without another unit it is as wide as
+    on the other. None for equal units, and if a number is not finite.
+    """
+    if not all(map(isfinite, (*units, value))) or all_equal(units):
+        return None
+    below = min((value - unit for unit in units if not all_equal((unit, value)) and unit < value), default=None)
+    above = min((unit - value for unit in units if not all_equal((unit, value)) and unit > value), default=None)
+    return value - (below or above or 0.0), value + (above or below or 0.0)
 
 
 def _quantile(freedom: int) -> float:
@@ -109,4 +123,6 @@ def interval_again(value: float, units: Sequence[float], kept: Interval | None, 
     if set(units) <= {0, 1} and (counted or not all_equal(units)):
         return share(int(sum(units)), len(units))
     no_width = kept is not None and kept[0] == kept[1]
-    return student(units, value) if len(units) < FEW or no_width else None if all_equal(units) else kept
+    if len(units) < FEW:
+        return student(units, value)
+    return None if all_equal(units) else neighbours(units, value) if no_width else kept

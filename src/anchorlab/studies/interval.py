@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from anchorlab.findings.interval import FEW, LEVEL, Interval, all_equal, student
+from anchorlab.findings.interval import FEW, LEVEL, Interval, all_equal, neighbours, student
 
 Statistic = Callable[[Float[Tensor, "unit *value"]], Any]
 """What makes one number of units, such as `torch.median`."""
@@ -23,9 +23,9 @@ _AT_ONCE = 2**20  # values that are resampled at once
 def interval(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = None) -> Interval | None:
     """Return the 95 % interval of `taken` of the units, by default their mean.
 
-    Below `FEW` units, and where all resamples give one value, it is Student's: the value plus and minus the standard
-    error of the units' own values. None for fewer than two units, for units with equal own values, whose interval would
-    have no width, and where a value is not finite.
+    Below `FEW` units it is Student's: the value plus and minus t times the standard error of the units' own values. If
+    all resamples give one value, it reaches to the `neighbours` of the value. None for fewer than two units, for units
+    with equal own values, whose interval would have no width, and if a value is not finite.
 
     Args:
         units: [unit], one value for each independent unit, or [unit value] if `taken` reads several of each
@@ -33,10 +33,11 @@ def interval(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = Non
     """
     values = units.double()
     own = values.tolist() if taken is None else [float(taken(one)) for one in values.unsqueeze(1)]
-    found = bootstrap(values, taken) if len(own) >= FEW and not all_equal(own) else None
-    if len(own) < FEW or (found is not None and found[0] == found[1]):
-        return student(own, float(values.mean() if taken is None else taken(values)))
-    return found
+    value = float(values.mean() if taken is None else taken(values)) if own else 0.0
+    if len(own) < FEW:
+        return student(own, value)
+    found = None if all_equal(own) else bootstrap(values, taken)
+    return neighbours(own, value) if found is not None and found[0] == found[1] else found
 
 
 def bootstrap(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = None) -> Interval | None:
