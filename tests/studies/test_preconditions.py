@@ -37,7 +37,10 @@ PRECONDITIONS = {
     "anchor/reading-comprehension": {"fits": ALL},
     "anchor/recitation": {"learns": ALL},
     "anchor/two-distances": {"learned": ALL},
-    "classics/associative-recall": {"learns": ("width-grows", "overflows", "wider-knows-more", "attention-ahead")},
+    "classics/associative-recall": {
+        f"learns{of}": (f"width-grows{of}", f"overflows{of}", f"wider-knows-more{of}", f"attention-ahead{of}")
+        for of in ("", "-mamba", "-gated")
+    },
     "classics/grokking": {"memorised": ALL},
     "classics/in-context-regression": {"learned": ALL},
     "language/edges": {"solved": ALL},

@@ -11,18 +11,22 @@ from anchorlab.models.embedding import TokenEmbedding
 from anchorlab.papers.classics.associative_recall import PAPER, QUICK, STUDY, experiments, needed
 from anchorlab.papers.classics.grokking import grokking
 from tests.lens.hand_built import stacked
-from tests.papers.hand_made_runs import HandMadeRun, ends, values_of
+from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, values_of
 
 # final accuracies of two seeds by number of pairs and width; two pairs, then four
 WIDTHS = (16, 32, 64)
 ATTENTION = {2: ((1, 1), (1, 0.99), (1, 1)), 4: ((0.96, 1), (1, 1), (0.98, 0.97))}
 LSTM = {2: ((0.5, 0.9), (0.9, 0.95), (1, 0.95)), 4: ((0.25, 0.4), (0.4, 0.85), (0.89, 0.91))}
-ONE_RATE = replace(QUICK.attention, rates=(1e-3,))
-SETTING = replace(QUICK, tasks=QUICK.tasks[::2], batches=(64, 64), widths=WIDTHS, attention=ONE_RATE, seeds=2)
+MAMBA = {2: ((0.5, 0.75), (0.9, 1), (1, 1)), 4: ((0.25, 0.4), (0.7, 0.7), (1, 1))}  # needs 32, then 64
+GATED = {2: ((1, 1), (1, 1), (1, 1)), 4: ((1, 1), (1, 1), (1, 1))}
+LEARNERS = tuple(
+    replace(one, rates=one.rates[:1], widths=WIDTHS, seeds=2, recipe=QUICK.learners[0].recipe) for one in QUICK.learners
+)
+SETTING = replace(QUICK, tasks=QUICK.tasks[::2], batches=(64, 64), learners=LEARNERS)
 
 
-def runs(attention=ATTENTION, lstm=LSTM):
-    of = {"decoder": attention, "lstm": lstm}
+def runs(attention=ATTENTION, lstm=LSTM, mamba=MAMBA, gated=GATED):
+    of = {"decoder": attention, "lstm": lstm, "mamba": mamba, "gated-linear-attention": gated}
 
     def accuracy(one):
         return of[one.model.kind][one.task.pairs][WIDTHS.index(one.model.width)]
@@ -41,13 +45,23 @@ def test_values_of_runs_made_by_hand():
     assert values_of(STUDY, seen()) == {
         "attention-solves": pytest.approx((0.96 + 0.97) / 2),
         "width-grows": (64 / 32 + 64 / 16) / 2,  # no width suffices the first seed for four pairs
+        "width-grows-mamba": 2.0,
+        "width-grows-gated": 1.0,
         # known: with two pairs 2 a - 1, with four (4 a - 1) / 3
         "overflows": pytest.approx(
             ((0 + 0.8 + 1) / 3 - (0 + 0.2 + 2.56 / 3) / 3 + (0.8 + 0.9 + 0.9) / 3 - (0.2 + 0.8 + 2.64 / 3) / 3) / 2
         ),
+        "overflows-mamba": pytest.approx(((0 + 0.8 + 1 - 0 - 0.6 - 1) / 3 + (0.5 + 1 + 1 - 0.2 - 0.6 - 1) / 3) / 2),
+        "overflows-gated": 0.0,
         "wider-knows-more": pytest.approx(((1 + 2.56 / 3) / 2 + (0.1 + 2.04 / 3) / 2) / 2),
+        "wider-knows-more-mamba": pytest.approx(((1 + 1) / 2 + (0.5 + 0.8) / 2) / 2),
+        "wider-knows-more-gated": 0.0,
         "attention-ahead": pytest.approx((0.96 - 0.25 + 1 - 0.4) / 2),
+        "attention-ahead-mamba": pytest.approx((0.96 - 0.25 + 1 - 0.4) / 2),
+        "attention-ahead-gated": pytest.approx((0.96 - 1 + 1 - 1) / 2),
         "learns": pytest.approx((1 + 0.95) / 2),
+        "learns-mamba": 1.0,
+        "learns-gated": 1.0,
     }
 
 
@@ -57,14 +71,16 @@ def test_guessing_is_no_knowledge_and_needed_is_the_smallest_width_from_the_leve
     found = values_of(STUDY, seen(lstm=guesses))
     assert found["overflows"] == found["wider-knows-more"] == pytest.approx(0, abs=1e-6)
     assert found["width-grows"] is None
-    assert [one.value for one in STUDY.judge(seen(lstm=guesses), "quick")][1:5] == [None] * 4
+    judged = {one.claim.id.rpartition("/")[2]: one.value for one in STUDY.judge(seen(lstm=guesses), "quick")}
+    unknown = {name for name, value in judged.items() if value is None}
+    assert unknown == {"width-grows", "overflows", "wider-knows-more", "attention-ahead"}  # the others learned
     accuracy = torch.tensor([[[0.89, 0.9, 0.5], [0.1, 0.2, 0.3]]], dtype=torch.float64)
     found = needed(WIDTHS, accuracy)
     assert found[0, 0] == 32 and found[0, 1].isnan()
 
 
 def test_each_seed_counts_at_its_best_learning_rate():
-    rates = replace(SETTING, attention=replace(SETTING.attention, rates=(1e-3, 1e-2)))
+    rates = replace(SETTING, learners=(replace(LEARNERS[0], rates=(1e-3, 1e-2)), *LEARNERS[1:]))
     asked = list(experiments(rates).values())
     assert asked[0].members.seeds == (1000, 1001) * 2
     assert asked[0].members.learning_rate == (1e-3, 1e-3, 1e-2, 1e-2)
@@ -73,13 +89,40 @@ def test_each_seed_counts_at_its_best_learning_rate():
         for one in asked
     ]
     best = torch.tensor([0.5, 0.7], dtype=torch.float64)[:, None, None].expand(2, 2, 3)
-    torch.testing.assert_close(STUDY.see(found, rates).attention.double(), best, rtol=0, atol=1e-6)
+    torch.testing.assert_close(STUDY.see(found, rates).accuracy["attention"].double(), best, rtol=0, atol=1e-6)
+
+
+def test_more_seeds_of_one_learner_are_compared_with_attention_on_the_seeds_of_both():
+    more = replace(SETTING, learners=(*LEARNERS[:2], replace(LEARNERS[2], widths=(16, 64), seeds=4), LEARNERS[3]))
+    found = []
+    for label, one in experiments(more).items():
+        # four pairs at the smallest width: 1 for attention; of Mamba's seeds the last two are left out
+        values = (0.5, 0.25, 0, 0) if label == ("Mamba", 4, 16) else (1.0,) * 4
+        found.append(HandMadeRun(one, (0, one.steps), {("test", "accuracy"): ends(*values[: len(one.members)])}))
+    read = STUDY.see(found, more)
+    assert results_of(STUDY, read)["attention-ahead-mamba"].units == (0.5, 0.75)
+    assert results_of(STUDY, read)["width-grows-mamba"].units == (4.0,) * 4
+    by_seed = {one.title: one.rows for draw in STUDY.draws for one in listed(draw(read)) if "seed by seed" in one.title}
+    assert by_seed["Width needed, seed by seed: Mamba"] == tuple((seed, 16, 64) for seed in range(1000, 1004))
+    assert by_seed["Width needed, seed by seed: LSTM"] == ((1000, 16, 16), (1001, 16, 16))
+
+
+def listed(drawn):
+    return drawn if isinstance(drawn, list) else [drawn]
+
+
+@pytest.mark.parametrize("setting", [QUICK, PAPER], ids=["quick", "paper"])
+def test_the_smallest_width_and_the_first_seeds_of_all_learners_are_the_same(setting):
+    assert len({one.widths[0] for one in setting.learners}) == 1
+    seeds = [one.members.seeds for one in experiments(setting).values()]
+    assert len({one[: min(learner.seeds for learner in setting.learners)] for one in seeds}) == 1
 
 
 def test_experiments_differ_in_model_pairs_and_width_alone_and_have_the_sources_sizes():
     asked = list(experiments(SETTING).values())
+    kinds = ("decoder", "lstm", "mamba", "gated-linear-attention")
     assert [(one.model.kind, one.task.pairs, one.model.width) for one in asked] == [
-        (kind, pairs, width) for kind in ("decoder", "lstm") for pairs in (2, 4) for width in WIDTHS
+        (kind, pairs, width) for kind in kinds for pairs in (2, 4) for width in WIDTHS
     ]
     assert all(one.model.head_width == one.model.width for one in asked[:6])
     assert {one.task.replace(pairs=2, length=6) for one in asked} == {asked[0].task}
@@ -91,6 +134,19 @@ def test_experiments_differ_in_model_pairs_and_width_alone_and_have_the_sources_
     }  # fmt: skip
     assert {one.model.width for one in asked} == {64, 128, 256, 512}
     assert asked[0].members.learning_rate == pytest.approx([10 ** (-4 + 2 * place / 3) for place in range(4)], rel=1e-2)
+
+
+ADDRESSES = {
+    ("quick", "attention, 2 pairs, width 16"): "a48caf78033f399f0f69",
+    ("quick", "LSTM, 4 pairs, width 128"): "e386e53eb1b3724cec1f",
+    ("paper", "attention, 64 pairs, width 512"): "f720ecf13a930048c058",
+    ("paper", "LSTM, 4 pairs, width 64"): "9fe60860590b31c4fa3a",
+}
+
+
+def test_addresses_from_before_further_learners():
+    now = {(name, one.label): one.cell.address for name in ("quick", "paper") for one in STUDY.experiments_of(name)}
+    assert {label: now[label] for label in ADDRESSES} == ADDRESSES
 
 
 STEPS = (0, 100, 200, 300, 400)
