@@ -45,6 +45,15 @@ class Seen(Reading):
         return self.loss[20] - self.loss[40]
 
 
+def test_a_split_that_no_experiment_evaluates_is_refused_before_training():
+    class Misspelt(Reading):
+        loss = readings.crossing("tset", "loss", 1.0)
+
+    study = Study("own/split", "A title.", (), {"quick": Profile((20,))}, experiments, Misspelt)
+    with pytest.raises(SpecError, match=r"^reads.loss: unknown split 'tset'; did you mean 'test'\?"):
+        study.experiments_of("quick")
+
+
 at_twenty = made_up("at_twenty", at_most(100.0), lambda seen: seen.loss[20])
 
 

@@ -11,7 +11,7 @@
 `seen.final["wide"]` holds the final accuracy `[member]` of the run with this label.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Generic, TypeVar, overload
 
@@ -20,9 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens import first_crossing
+from anchorlab.spec import unknown_name
 from anchorlab.studies import kit
 from anchorlab.tasks import Batch
-from anchorlab.training import TrainedRun
+from anchorlab.training import Experiment, TrainedRun
 
 Value = TypeVar("Value")
 
@@ -91,10 +92,11 @@ class Quantity(Generic[Value]):
     Args:
         read: reads it of a run
         heading: its name in tables; by default the name it is declared by
+        split: the split that it reads, which some experiment has to evaluate
     """
 
-    def __init__(self, read: Callable[[TrainedRun], Value], heading: str = "") -> None:
-        self.read, self.heading, self.name = read, heading, ""
+    def __init__(self, read: Callable[[TrainedRun], Value], heading: str = "", split: str | None = None) -> None:
+        self.read, self.heading, self.split, self.name = read, heading, split, ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name, self.heading = name, self.heading or name.replace("_", " ")
@@ -116,7 +118,7 @@ def at_end(
     split: str, metric: str, edit: str = "none", group: str = "all", heading: str = ""
 ) -> Quantity[Float[Tensor, "member"]]:
     """Read each member's value of a metric at the end of training. Arguments as in `anchorlab.studies.at_end`."""
-    return Quantity(lambda run: kit.at_end(run, split, metric, edit, group), heading)
+    return Quantity(lambda run: kit.at_end(run, split, metric, edit, group), heading, split)
 
 
 def of_first(read: Callable[[TrainedRun], Value]) -> cached_property[Value]:
@@ -133,7 +135,7 @@ def along(
     split: str, metric: str, edit: str = "none", group: str = "all", heading: str = ""
 ) -> Quantity[Float[Tensor, "member step"]]:
     """Read each member's values of a metric at every evaluation. Arguments as in `anchorlab.studies.at_end`."""
-    return Quantity(lambda run: kit.along(run, split, metric, edit, group)[1], heading)
+    return Quantity(lambda run: kit.along(run, split, metric, edit, group)[1], heading, split)
 
 
 def sampled(split: str, n: int) -> cached_property[Batch]:
@@ -158,4 +160,13 @@ def crossing(
     def read(run: TrainedRun) -> Float[Tensor, "member"]:
         return first_crossing(*kit.along(run, split, metric), level, falling).nan_to_num(nan=torch.inf)
 
-    return Quantity(read, heading)
+    return Quantity(read, heading, split)
+
+
+def check_splits(reads: object, experiments: Iterable[Experiment]) -> None:
+    """Raise `SpecError` if a quantity of `reads`, a `Reading`, is of a split that no experiment evaluates."""
+    known = dict.fromkeys(split for one in experiments for split in one.recipe.evaluation.splits or one.task.splits)
+    for name in dir(reads):
+        one = getattr(reads, name)
+        if isinstance(one, Quantity) and one.split is not None and one.split not in known:
+            raise unknown_name(f"reads.{name}", one.split, known, "split")
