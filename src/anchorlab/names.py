@@ -31,6 +31,7 @@ STUDIES = (
     "truncation/stability",
     "truncation/one-step",
     "truncation/attention-gradient",
+    "truncation/joint-dynamics",
     "truncation/associative-memory",
     "truncation/rank-one-noise",
     "retrieval/information-flow",
