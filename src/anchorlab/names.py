@@ -29,6 +29,7 @@ STUDIES = (
     "truncation/memories",
     "truncation/feedforward-choices",
     "truncation/stability",
+    "truncation/richer-noise",
     "truncation/one-step",
     "truncation/attention-gradient",
     "truncation/joint-dynamics",

@@ -139,6 +139,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
             "language/noise",
             "truncation/attention-gradient",
             "truncation/joint-dynamics",
+            "truncation/richer-noise",
             "truth/methods",
         ),
     }
