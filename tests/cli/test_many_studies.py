@@ -133,7 +133,15 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         *("anchor/phase-diagram", "anchor/reading-comprehension", "language/truncation-search"),
         *(f"classics/{name}" for name in ("associative-recall", "grokking", "in-context-regression")),
         *(f"retrieval/{name}" for name in ("buffers", "emergence", "mixture", "plateau")),
-        *("language/edges", "language/heads", "language/noise", "truncation/attention-gradient", "truth/methods"),
+        *(
+            "language/edges",
+            "language/heads",
+            "language/noise",
+            "truncation/attention-gradient",
+            "truncation/joint-dynamics",
+            "truncation/richer-noise",
+            "truth/methods",
+        ),
     }
     total = sum(not one.apart for one in results)
     whole = json.loads(anchorlab("claims", "--counts", "--json").out)

@@ -48,6 +48,7 @@ TASKS: dict[str, Task] = {
     "recall after triggers": NoisyRecall(length=64, noise="existing", triggers=(1, 43), scored="after_trigger"),
     "recall drawn": NoisyRecall(length=64, drawn=3, scored="after_trigger", max_scored=9),
     "recall uniform": NoisyRecall(length=200, source="uniform", alpha=0.2),
+    "recall, noise by trigger": NoisyRecall(length=64, triggers=(1, 43, 58), noises=2, by_trigger=True),
     "associative, many inputs": task("associative/noisy", inputs=40, alpha=0.4),
     "retrieval of the end": MinimalRetrieval(steps=2, implicit_curriculum=False, positions="pair"),
     "retrieval of some steps": MinimalRetrieval(steps=4, asked_steps=(1, 3)),

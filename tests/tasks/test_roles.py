@@ -125,10 +125,11 @@ def test_recall_names_what_followed_the_trigger_first(one):
     assert torch.equal(roles["asked"], scored.where(weights > 0, -1))
     for row, (before, output, asked) in enumerate(zip(*(places.tolist() for places in roles.values()), strict=True)):
         for instance, place in enumerate(asked):
+            noises = range(one.noise_token, one.noise_token + one.noises)
             followers = [
                 at
                 for at in range(1, len(tokens[row]) - 1)
-                if tokens[row][at - 1] == tokens[row][place] and tokens[row][at] != one.noise_token and at <= place
+                if tokens[row][at - 1] == tokens[row][place] and tokens[row][at] not in noises and at <= place
             ]
             expected = followers[0] if followers and place >= 0 else -1
             assert output[instance] == expected and before[instance] == (expected - 1 if expected >= 0 else -1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.theory import PowerLaw, attention_gradient, fit_power_law, one_step, one_step_margins
+from anchorlab.theory import PowerLaw, attention_gradient, fit_power_law, one_layer, one_step, one_step_margins
 from anchorlab.theory.attention_gradient import first_step, key_query_gradient, leading_order, with_more_noise
 from anchorlab.theory.noise_logit import noise_logits, safe_rate, target_logit
 from anchorlab.theory.one_step import ENTRIES, TABLE_2, Moments, value_gradient, value_moments
@@ -176,21 +176,56 @@ def test_the_safe_rate_is_the_largest_that_never_passes_the_target(alpha):
     assert (noise_logits(tokens, alpha, 1.5 * rate, 400) > target + 1e-9).any()
 
 
+def expected_loss(model: OneLayer, law: UniformRecall, sample: Sequences) -> Tensor:
+    """The cross-entropy averaged over the target given y."""
+    targets = torch.nn.functional.one_hot(torch.from_numpy(sample.outputs), law.tokens + 1).double() * (1 - law.alpha)
+    targets[:, law.noise_token] += law.alpha
+    return torch.nn.functional.cross_entropy(model.logits(sample), targets)
+
+
 def test_the_gradient_is_that_of_autograd():
     law = UniformRecall(5, 8, 0.3)
     sample = law.draw(generator(0, "sample"), 30)
     random = generator(0, "weights")
-    weights = attention_gradient.FirstStep(random.normal(size=6), random.normal(size=(6, 6)))
     model = OneLayer(outputs=6, width=9)
-    model.set(model.value, torch.from_numpy(weights.value))
-    model.set(model.feedforward, torch.from_numpy(weights.feedforward)[:, None] * torch.eye(6)[0].double())
-    targets = torch.zeros(30, 6, dtype=torch.float64)
-    targets[torch.arange(30), torch.from_numpy(sample.outputs)] = 0.7
-    targets[:, 5] = 0.3
-    torch.nn.functional.cross_entropy(model.logits(sample), targets).backward()
-    found = -model.embedding @ model.key_query.grad @ model.embedding.T  # W_E(k)ᵀ (-grad) W_E(l)
-    assert found[:, 0].tolist() == pytest.approx(key_query_gradient(law, sample, weights), abs=1e-12)
-    assert found[:, 1:].abs().max() < 1e-12
+    for scale in (0.0, 2.0):  # uniform attention, and not
+        weights = one_layer.OneLayer(random.normal(size=6), random.normal(size=(6, 6)), scale * random.normal(size=6))
+        model.set(model.value, torch.from_numpy(weights.value))
+        model.set(model.feedforward, torch.from_numpy(weights.feedforward)[:, None] * torch.eye(6)[0].double())
+        with torch.no_grad():
+            score = torch.from_numpy(weights.key_query)[:, None] * torch.eye(6)[0].double()
+            model.key_query.copy_(model.embedding.T @ score @ model.embedding)
+        gradients = torch.autograd.grad(
+            expected_loss(model, law, sample), [model.feedforward, model.value, model.key_query]
+        )
+        forward, value = (-model.projected(one) for one in gradients[:2])
+        score = -model.embedding @ gradients[2] @ model.embedding.T  # W_E(k)ᵀ (-grad) W_E(l)
+        found = weights.descent(sample.counts(5) / 8, sample.outputs, 0.3)
+        assert forward[:, 0].numpy() == pytest.approx(found.feedforward, abs=1e-12)
+        assert value.numpy() == pytest.approx(found.value, abs=1e-12)
+        assert score[:, 0].numpy() == pytest.approx(found.key_query, abs=1e-12)
+        assert max(forward[:, 1:].abs().max(), score[:, 1:].abs().max()) < 1e-12
+        if not scale:
+            assert key_query_gradient(law, sample, weights) == pytest.approx(found.key_query)
+
+
+def test_descent_on_all_matrices_is_that_of_autograd():
+    law = UniformRecall(4, 12, 0.4)
+    sample, model = law.draw(generator(0, "sample"), 50), OneLayer(outputs=5, width=7)
+    matrices = [model.feedforward, model.value, model.key_query]
+    for _ in range(40):
+        gradients = torch.autograd.grad(expected_loss(model, law, sample), matrices)
+        with torch.no_grad():
+            for matrix, gradient in zip(matrices, gradients, strict=True):
+                matrix -= 2.0 * gradient
+    found = one_layer.train(law, sample, 2.0, at=(0, 40))
+    assert [*found] == [0, 40] and not any(one.any() for one in vars(found[0]).values())
+    forward, value = (model.projected(one).detach().numpy() for one in matrices[:2])
+    score = (model.embedding @ model.key_query @ model.embedding.T).detach().numpy()
+    assert np.abs(score[:, 0]).max() > 0.01
+    assert found[40].feedforward == pytest.approx(forward[:, 0], abs=1e-4)
+    assert found[40].value == pytest.approx(value, abs=1e-4)
+    assert found[40].key_query == pytest.approx(score[:, 0], abs=1e-4)
 
 
 def test_the_first_step_follows_the_expected_gradient_and_drawn_sequences_come_to_it():

@@ -1,6 +1,6 @@
 """Provable results about models and training, with numerical checks."""
 
-from anchorlab.theory.attention_gradient import FirstStep, LeadingOrder, first_step, key_query_gradient, leading_order
+from anchorlab.theory.attention_gradient import LeadingOrder, first_step, key_query_gradient, leading_order
 from anchorlab.theory.information_flow import (
     Flow,
     depth_by_runs,
@@ -9,6 +9,7 @@ from anchorlab.theory.information_flow import (
     least_depth,
     lower_bound,
 )
+from anchorlab.theory.one_layer import OneLayer
 from anchorlab.theory.one_step import (
     ENTRIES,
     TABLE_2,

@@ -14,9 +14,9 @@ from math import exp
 import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
-from scipy.special import softmax
 
 from anchorlab.theory import one_step
+from anchorlab.theory.one_layer import OneLayer
 from anchorlab.theory.uniform_recall import (
     NOISE_KIND,
     OTHER_KIND,
@@ -27,20 +27,7 @@ from anchorlab.theory.uniform_recall import (
 )
 
 
-@dataclass(frozen=True)
-class FirstStep:
-    """The weights after one step from zero, in the basis of the embeddings.
-
-    Shapes
-        feedforward: `[output]`, W_U(j)ᵀ W_F W_E(q)
-        value: `[output token]`, W_U(j)ᵀ W_V W_E(k)
-    """
-
-    feedforward: Float[np.ndarray, "output"]
-    value: Float[np.ndarray, "output token"]
-
-
-def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
+def first_step(law: UniformRecall, learning_rate: float) -> OneLayer:
     """Return the weights after one step along the exact gradient of the expected loss (infinitely many sequences)."""
     outputs = law.tokens + 1
     feedforward = np.full(outputs, one_step.feedforward_moments(law, "other").mean)
@@ -57,7 +44,7 @@ def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
     for row, name in rows:
         value[row] = mean(name, "other")
         value[row, TRIGGER], value[row, law.noise_token] = mean(name, "trigger"), mean(name, "noise")
-    return FirstStep(-learning_rate * feedforward, -learning_rate * value)
+    return OneLayer(-learning_rate * feedforward, -learning_rate * value, np.zeros(outputs))
 
 
 def pull_by_output(law: UniformRecall, learning_rate: float) -> Float[np.ndarray, "output token"]:
@@ -73,10 +60,10 @@ def pull_by_output(law: UniformRecall, learning_rate: float) -> Float[np.ndarray
     return np.asarray(value * moments.mean[kinds] / law.length - value @ together / law.length**2)
 
 
-def measured_first_step(law: UniformRecall, sample: Sequences, learning_rate: float) -> FirstStep:
+def measured_first_step(law: UniformRecall, sample: Sequences, learning_rate: float) -> OneLayer:
     """Return the weights after one step along the gradient on drawn sequences, which need not follow the law."""
     feedforward, value = one_step.feedforward_gradient(sample, law.tokens), one_step.value_gradient(sample, law.tokens)
-    return FirstStep(-learning_rate * feedforward, -learning_rate * value)
+    return OneLayer(-learning_rate * feedforward, -learning_rate * value, np.zeros(law.tokens + 1))
 
 
 def with_more_noise(law: UniformRecall, sample: Sequences, share: float, random: Generator) -> Sequences:
@@ -88,18 +75,9 @@ def with_more_noise(law: UniformRecall, sample: Sequences, share: float, random:
     return Sequences(tokens, sample.outputs, sample.targets)
 
 
-def key_query_gradient(law: UniformRecall, sample: Sequences, weights: FirstStep) -> Float[np.ndarray, "token"]:
+def key_query_gradient(law: UniformRecall, sample: Sequences, weights: OneLayer) -> Float[np.ndarray, "token"]:
     """Return W_E(k)ᵀ (-grad_KQ) W_E(q) for every token k, averaged over the target z_{T+1} given y."""
-    shares = sample.counts(law.tokens) / law.length
-    # attention is uniform, so what it adds to the logits is the mean of G over the tokens of the sequence
-    attended = shares @ weights.value.T
-    # the error 1{z_{T+1} = j} - p_j, averaged over the target given y: noise with probability alpha, else y
-    error = -softmax(attended + weights.feedforward, axis=1)
-    error[:, law.noise_token] += law.alpha
-    error[np.arange(len(error)), sample.outputs] += 1 - law.alpha
-    # what more attention to k would gain, minus the gain of attention as it is: the derivative of a softmax
-    pull = error @ weights.value - (error * attended).sum(axis=1, keepdims=True)
-    return np.asarray((shares * pull).mean(axis=0))
+    return weights.descent(sample.counts(law.tokens) / law.length, sample.outputs, law.alpha).key_query
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from anchorlab.papers.truncation import feedforward_choices, feedforward_noise, noise_first, noisy_recall, stability
+from anchorlab.papers.truncation import (
+    feedforward_choices,
+    feedforward_noise,
+    noise_first,
+    noisy_recall,
+    richer_noise,
+    stability,
+)
 from anchorlab.studies import study
 from anchorlab.tasks import task
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
@@ -16,7 +23,7 @@ NAMES = ("feedforward-noise", "noise-first", "avoided-noise", "memories", "feedf
 def test_what_several_studies_ask_for_is_trained_once(profile):
     of_each = [study(f"truncation/{name}").experiments_of(profile) for name in NAMES]
     if profile == "quick":  # the last has fewer seeds, since it trains several networks more
-        assert [len(experiments[0].members) for experiments in of_each] == [14, 14, 14, 14, 3]
+        assert [len(experiments[0].members) for experiments in of_each] == [14, 14, 14, 14, 9]
         of_each = [[one.take(range(3)) for one in experiments] for experiments in of_each]
     assert len({experiments[0].cell.address for experiments in of_each}) == 1
     first, avoided = of_each[1:3]
@@ -70,6 +77,38 @@ def test_every_profile_says_that_scores_are_divided(name):
     for profile in {*found.profiles} - {"smoke"}:
         assert {one.model.scale_scores for one in found.experiments_of(profile)} == {True}
         assert "divided by the root of the width" in found.profile(profile).note
+
+
+def richer_run(experiment, full, cut):
+    """A run whose members end with these probabilities of the right token and of all noise tokens, full and cut."""
+    edits = dict.fromkeys((noisy_recall.FULL, *experiment.recipe.evaluation.edits), [(9, 9, 9)] * 2)
+    values = {
+        ("clean", metric, edit): [[9, (*member, 9)[place]] for member in members]
+        for edit, members in (edits | {noisy_recall.FULL: full, noisy_recall.WITHOUT_F2: cut}).items()
+        for place, metric in enumerate(("right", "noise", "loss"))
+    }
+    return HandMadeRun(experiment, (0, 3000), values)
+
+
+def test_gains_and_noise_left_with_several_noise_tokens():
+    chance, trigger = richer_noise.experiments(replace(noisy_recall.QUICK, seeds=2)).values()
+    assert (chance.task.noises, chance.task.by_trigger, chance.task.triggers) == (4, False, (noisy_recall.SPACE,))
+    assert (trigger.task.noises, trigger.task.by_trigger, trigger.task.triggers) == (5, True, noisy_recall.FIVE)
+    assert chance.task.shape.output_size == 65 + 4 and trigger.task.shape.output_size == 65 + 5
+    runs = [
+        richer_run(chance, full=[(0.5, 0.5), (0.4, 0.6)], cut=[(0.9, 0.02), (1.0, 0)]),
+        richer_run(trigger, full=[(0.5, 0.5), (0.5, 0.5)], cut=[(0.5, 0.4), (0.6, 0.2)]),
+    ]
+    found = richer_noise.STUDY.see(runs, noisy_recall.QUICK)
+    assert values_of(richer_noise.STUDY, found) == pytest.approx({
+        "chance-gain": (0.4 + 0.6) / 2 / 0.5,
+        "chance-noise": 0.01,
+        "trigger-gain": 0.1 / 2 / 0.5,
+        "trigger-noise": 0.3,
+    })  # fmt: skip
+    agree = {one.claim.id.rpartition("/")[2]: one.agrees for one in richer_noise.STUDY.judge(found, "quick")}
+    assert agree["chance-gain"] and agree["chance-noise"]
+    assert not agree["trigger-gain"] and not agree["trigger-noise"]
 
 
 STABLE_STEPS = (0, 10, 300, 900)

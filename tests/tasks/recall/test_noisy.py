@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from hashlib import sha256
 from itertools import pairwise, product
 
 import numpy as np
@@ -25,12 +26,15 @@ def outputs_of(batch: Batch, row: int) -> dict[int, int]:
 @pytest.mark.parametrize(
     "fields",
     [{}, {"noise": "existing", "triggers": (1, 43, 58)}, {"drawn": 4, "source": "uniform"},
-     {"drawn": 2, "noise": "existing", "alpha": 0.3}],
+     {"drawn": 2, "noise": "existing", "alpha": 0.3}, {"noises": 3}, {"drawn": 2, "noises": 2},
+     {"noises": 2, "by_trigger": True, "triggers": (1, 43, 58)}],
 )  # fmt: skip
 @pytest.mark.parametrize("split", ["train", "clean"])
 def test_every_sequence_obeys_the_law(fields: dict[str, object], split: str) -> None:
     one = NoisyRecall(length=80, **fields)
-    noise = 2 if one.noise == "existing" else 65
+    noises = {2} if one.noise == "existing" else set(range(65, 65 + one.noises))
+    each = {1: {65}, 43: {66}, 58: {65}} if one.by_trigger else {}
+    met = set()
     batch = one.sample(split, 150, 0)
     for row, tokens in enumerate(batch.inputs.tolist()):
         outputs = outputs_of(batch, row)
@@ -38,12 +42,14 @@ def test_every_sequence_obeys_the_law(fields: dict[str, object], split: str) -> 
         assert all(0 <= y < 65 for y in outputs.values())
         for before, after in itertools.pairwise(tokens[:-1]):
             if before in outputs:
-                assert after == outputs[before] or (after == noise and split == "train")
+                assert after == outputs[before] or (after in each.get(before, noises) and split == "train")
+                met |= {after} & noises
             elif one.source == "shakespeare" and before < 65:
                 assert COUNTS[before, after] > 0
         assert batch.answers[row].tolist() == [outputs[tokens[-1]]]
-        assert batch.targets[row].tolist() in ([outputs[tokens[-1]]], [noise])
-    assert torch.equal(batch.latents["noisy"], batch.targets == noise)
+        assert batch.targets[row, 0].item() in {outputs[tokens[-1]], *each.get(tokens[-1], noises)}
+    assert torch.equal(batch.latents["noisy"], torch.isin(batch.targets, torch.tensor([*noises])))
+    assert met == (noises if split == "train" else met & {2})  # "!" may be an output
     assert batch.positions.tolist() == [79] and batch.weights is None
 
 
@@ -162,6 +168,44 @@ def test_oracle_looks_only_back_from_each_position_and_metrics_by_hand() -> None
     assert metrics["predicts_noise"].flatten().tolist() == [1, 1, 1]
 
 
+def test_several_noise_tokens_are_read_and_measured_as_one() -> None:
+    """Space and e are triggers; the noise after them is 65 and 66."""
+    one = NoisyRecall(length=8, noises=2, by_trigger=True, triggers=(1, 43))
+    sequences = torch.tensor(
+        [
+            [1, 65, 43, 66, 1, 58, 50, 1],
+            [1, 65, 43, 65, 1, 58, 50, 1],  # the other trigger's noise
+            [1, 66, 43, 50, 50, 50, 50, 43],  # likewise
+        ]
+    )
+    answer = one.oracle(sequences)
+    assert answer.answers[[0, 2], 0].tolist() == [58, 50] and answer.known[:, 0].tolist() == [True, True, True]
+    assert one.split_of(sequences).tolist() == [0, -1, -1]
+    assert one.replace(by_trigger=False).split_of(sequences).tolist() == [0, 0, 0]
+    assert [token.text for token in one.render(sequences)[0].tokens[:4]] == ["space", "noise 1", "e", "noise 2"]
+    assert [token.role for token in one.render(sequences)[0].tokens[:4]] == ["trigger", "noise"] * 2
+    batch = one.sample("train", 2, 0)
+    logits = torch.zeros(2, 1, 67)
+    logits[0, :, 65], logits[0, :, 66], logits[1, :, 66] = np.log(4.0), np.log(3.0), np.log(5.0)
+    metrics = one.metrics(logits, batch)
+    assert metrics["noise"].flatten().tolist() == pytest.approx([7 / 72, 6 / 71])
+    assert metrics["predicts_noise"].flatten().tolist() == [1, 1]
+    random, later = (NoisyRecall(length=60, noises=count).sample("train", 3000, 1).targets for count in (2, 1))
+    counts = [int((random == token).sum()) for token in (65, 66)]
+    assert stats.binomtest(counts[0], sum(counts), 0.5).pvalue > 1e-3
+    assert stats.binomtest(sum(counts), 3000, 0.5).pvalue > 1e-3
+    assert int(later.max()) == 65
+
+
+def test_one_noise_token_is_written_and_drawn_as_before_there_were_several() -> None:
+    """The digest of sequences that were drawn before."""
+    written = NoisyRecall(length=30).model_dump_json()
+    assert "noises" not in written and "by_trigger" not in written
+    assert "noises" in NoisyRecall(length=30, noises=2).model_dump_json()
+    inputs = NoisyRecall(length=30, triggers=(1, 43)).sample("train", 200, 5).inputs
+    assert sha256(inputs.numpy().tobytes()).hexdigest()[:16] == "8cb67cf6e734aba8"
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -170,6 +214,10 @@ def test_oracle_looks_only_back_from_each_position_and_metrics_by_hand() -> None
         ({"triggers": (2,), "noise": "existing"}, "triggers: 2 is the noise token"),
         ({"drawn": 66}, "drawn: 66 is more than the 65"),
         ({"drawn": 65, "noise": "existing"}, "drawn: 65 is more than the 64"),
+        ({"noises": 2, "noise": "existing"}, "noises: 2 noise tokens are not one existing token"),
+        ({"by_trigger": True, "triggers": (1, 2)}, "by_trigger: needs fixed triggers and noise tokens, two or more"),
+        ({"by_trigger": True, "noises": 2}, "by_trigger: needs fixed triggers and noise tokens, two or more of each"),
+        ({"by_trigger": True, "noises": 2, "triggers": (1, 2), "drawn": 2}, "by_trigger: needs fixed triggers"),
         ({"max_scored": 5}, "max_scored: applies only to scored = after_trigger"),
         ({"max_scored": 256, "scored": "after_trigger"}, "max_scored: 256 is not below the length 256"),
         ({"length": 2}, "length"),
@@ -192,29 +240,36 @@ def test_impossible_memories(field, value):
 LENGTH, TOKENS, ALPHA = 5, 3, 0.3
 
 
-def law(task, sequence, y):
-    """The probability of z_1 .. z_{T+1} given y, from the definition; z_T is set to the trigger."""
-    chain, (trigger,) = task.chain, task.triggers
+def law(task, sequence, outputs):
+    """The probability of z_1 .. z_{T+1} given the outputs of the triggers; z_T is set to any of them."""
+    chain = task.chain
     probability = chain.initial[sequence[0]]
     for position, (before, token) in enumerate(pairwise(sequence)):
         if position == LENGTH - 2:
-            probability *= token == trigger
-        elif before == trigger:
-            probability *= (1 - ALPHA) * (token == y) + ALPHA * (token == task.noise_token)
+            probability *= (token in task.triggers) / len(task.triggers)
+        elif before in task.triggers:
+            place = task.triggers.index(before)
+            noises = range(task.noise_token, task.noise_token + task.noises)
+            noises = [noises[place % task.noises]] if task.by_trigger else noises
+            probability *= (1 - ALPHA) * (token == outputs[place]) + ALPHA * (token in noises) / len(noises)
         else:
             probability *= chain.transition[before, token]
     return probability
 
 
-@pytest.mark.parametrize("noise", ["appended", "existing"])
+@pytest.mark.parametrize(
+    "fields",
+    [{"noise": "appended"}, {"noise": "existing"}, {"noises": 2},
+     {"noises": 2, "by_trigger": True, "triggers": (2, 0)}],
+)  # fmt: skip
 @pytest.mark.parametrize("scored", ["last", "after_trigger"])
-def test_it_is_the_law_given_all_that_stands_before(noise, scored):
+def test_it_is_the_law_given_all_that_stands_before(fields, scored):
     task = NoisyRecall(
-        source="uniform", tokens=TOKENS, length=LENGTH, alpha=ALPHA, noise=noise, scored=scored, max_scored=0
+        source="uniform", tokens=TOKENS, length=LENGTH, alpha=ALPHA, scored=scored, max_scored=0, **fields
     )
     states = task.chain.states
     joint = {
-        sequence: sum(law(task, sequence, y) for y in range(TOKENS)) / TOKENS
+        sequence: np.mean([law(task, sequence, one) for one in product(range(TOKENS), repeat=len(task.triggers))])
         for sequence in product(range(states), repeat=LENGTH + 1)
     }
     assert sum(joint.values()) == pytest.approx(1)

@@ -26,8 +26,10 @@ class Evidence:
     source: Int[np.ndarray, "row token"]
 
 
-def read_evidence(tokens: Int[np.ndarray, "row position"], states: int, noise: int) -> Evidence:
-    """Return the evidence of sequences whose tokens are below `states` and whose noise token is `noise`.
+def read_evidence(
+    tokens: Int[np.ndarray, "row position"], states: int, noise: Bool[np.ndarray, "row position"]
+) -> Evidence:
+    """Return the evidence of sequences whose tokens are below `states` and are noise where `noise` says so.
 
     The last token is no evidence about the token before it, because it is set to a trigger, not drawn from the chain.
     """
@@ -42,7 +44,7 @@ def read_evidence(tokens: Int[np.ndarray, "row position"], states: int, noise: i
     for position in range(length):
         token = tokens[:, position]
         if 0 < position < length - 1:
-            before, informative = tokens[:, position - 1], token != noise
+            before, informative = tokens[:, position - 1], ~noise[:, position]
             first = follower[every, before]
             consistent[every, before] &= ~informative | (first < 0) | (first == token)
             noise_count[every, before] += ~informative

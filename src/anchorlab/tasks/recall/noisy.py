@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from anchorlab.tasks.recall.scored import scored_positions, scored_width, trigge
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
+Tokens = TypeVar("Tokens", np.ndarray, Tensor)
+
 _ROWS_AT_ONCE = 8192
 _EXISTING_NOISE = 2  # '!' of tiny Shakespeare
 
@@ -42,6 +44,9 @@ class NoisyRecall(Task):
     digest: the digest of a table's file, filled in when the task is built; a file that changed later is refused
     noise: the noise token is one more token N (`appended`, the paper's text) or token 2, '!' (`existing`, its code).
         The paper does not give pi_b after an appended noise token; here it is pi_u.
+    noises: the number of noise tokens, N and the next ones; more than one only if appended
+    by_trigger: whether the trigger decides which noise token follows it, in the order of `triggers`, starting again
+        with the first one if there are fewer; otherwise each is equally likely every time
     triggers: the fixed triggers; 1 is the space, the most frequent character
     drawn: if not 0, each sequence draws this number of triggers from pi_u without repetition, in place of fixed
         triggers
@@ -67,7 +72,10 @@ class NoisyRecall(Task):
     drawn: int = Field(0, ge=0)
     scored: Literal["last", "after_trigger"] = "last"
     max_scored: int = Field(0, ge=0)
+    noises: int = Field(1, ge=1, le=1000)
+    by_trigger: bool = False
 
+    later: ClassVar[frozenset[str]] = frozenset({"noises", "by_trigger"})
     separated: ClassVar[bool] = False
 
     @model_validator(mode="before")
@@ -98,6 +106,11 @@ class NoisyRecall(Task):
             )
         if len(set(self.triggers)) < len(self.triggers):
             raise SpecError("triggers", f"{list(self.triggers)} names one twice", "name each trigger once")
+        if self.noises > 1 and self.noise == "existing":
+            raise SpecError("noises", f"{self.noises} noise tokens are not one existing token", "use noise = appended")
+        if self.by_trigger and (self.drawn or min(self.noises, len(self.triggers)) < 2):
+            problem = "needs fixed triggers and noise tokens, two or more of each"
+            raise SpecError("by_trigger", problem, "set triggers and noises, and leave drawn 0")
         possible = int((self._trigger_weights > 0).sum())
         if self.drawn > possible:
             raise SpecError("drawn", f"{self.drawn} is more than the {possible} possible triggers", "lower it")
@@ -114,12 +127,27 @@ class NoisyRecall(Task):
     @cached_property
     def chain(self) -> MarkovChain:
         """The chain of pi_u and pi_b over all tokens, including an appended noise token."""
-        return self._plain_chain.with_state() if self.noise == "appended" else self._plain_chain
+        chain = self._plain_chain
+        for _ in range(self.noises if self.noise == "appended" else 0):
+            chain = chain.with_state()
+        return chain
 
     @property
     def noise_token(self) -> int:
-        """The id of the noise token."""
+        """The id of the noise token, or of the first one."""
         return self._plain_chain.states if self.noise == "appended" else _EXISTING_NOISE
+
+    @cached_property
+    def _noise_weights(self) -> Float[np.ndarray, "token noise"]:
+        """The probability of each noise token after each token, if noise follows it; the same if it is no trigger."""
+        weights = np.full((self.chain.states, self.noises), 1 / self.noises)
+        if self.by_trigger:
+            weights[list(self.triggers)] = np.eye(self.noises)[np.arange(len(self.triggers)) % self.noises]
+        return weights
+
+    def _is_noise(self, tokens: Tokens) -> Tokens:
+        """Return whether each token is a noise token."""
+        return (tokens >= self.noise_token) & (tokens < self.noise_token + self.noises)
 
     @cached_property
     def _trigger_weights(self) -> Float[np.ndarray, "token"]:
@@ -150,7 +178,8 @@ class NoisyRecall(Task):
         """Return the long-run share of triggers, averaged over y; if triggers are drawn, for the most frequent ones."""
         often = np.argsort(-self._trigger_weights, kind="stable")[: self.drawn]
         triggers = often.tolist() if self.drawn else list(self.triggers)
-        # the chain averaged over y: a trigger is followed by noise with probability alpha, else by a uniform token
+        # the chain averaged over y: a trigger is followed by noise with probability alpha, else by a uniform token; the
+        # same tokens follow all noise tokens
         transition = self.chain.transition.copy()
         transition[triggers] = 0.0
         transition[triggers, : self._plain_chain.states] = (1 - self.alpha) / self._plain_chain.states
@@ -179,7 +208,7 @@ class NoisyRecall(Task):
             latents={
                 "output": found["output"],
                 "trigger": found["trigger"],
-                "noisy": found["targets"] == self.noise_token,
+                "noisy": self._is_noise(found["targets"]),
             },
         )
 
@@ -208,8 +237,9 @@ class NoisyRecall(Task):
                 repeated[at, position] = seen[place[at]]
                 seen[place[at]] = True
             # draw the next token of every row from the chain, then replace it in the rows with a trigger here
+            noise = self._draw_noise(random, state[at])
             state = self.chain.transition_table.draw(random, state)
-            state[at] = np.where(random.random(at.size) < alpha, self.noise_token, output[at])
+            state[at] = np.where(random.random(at.size) < alpha, noise, output[at])
         tokens[-1] = state
         drawn = np.ascontiguousarray(tokens.T).astype(np.int64)
         positions, weights = self._scored(repeated)
@@ -223,6 +253,14 @@ class NoisyRecall(Task):
             "trigger": triggers,
             "output": np.take_along_axis(outputs, triggers, axis=1).astype(np.int64),
         }
+
+    def _draw_noise(self, random: Generator, triggers: Int[np.ndarray, "row"]) -> Int[np.ndarray, "row"] | int:
+        """Return a noise token for each trigger; one for all of them where there is one."""
+        if self.noises == 1:
+            return self.noise_token
+        if self.by_trigger:
+            return np.asarray(self.noise_token + self._noise_weights[triggers].argmax(axis=1))
+        return self.noise_token + random.integers(self.noises, size=len(triggers))
 
     def _draw_triggers(self, random: Generator, rows: int) -> Int[np.ndarray, "row trigger"]:
         if not self.drawn:
@@ -252,7 +290,7 @@ class NoisyRecall(Task):
         tokens = np.where(own[:, None], inputs.numpy(), 0)
         rows, every = tokens.shape[0], np.arange(tokens.shape[0])
         last = tokens[:, -1]
-        evidence = read_evidence(tokens, self.chain.states, self.noise_token)
+        evidence = read_evidence(tokens, self.chain.states, self._is_noise(tokens))
         positions, _ = self._scored(evidence.repeated & self._is_trigger(tokens, tokens[:, -1:]))
         answers = evidence.recalled[every[:, None], positions]
         known = (answers >= 0) & (self._is_trigger(last, last) & own)[:, None]
@@ -273,7 +311,7 @@ class NoisyRecall(Task):
         and `earlier trigger` that occurrence.
         """
         tokens, asked = batch.inputs.cpu().numpy(), batch.asked
-        source = torch.from_numpy(read_evidence(tokens, self.chain.states, self.noise_token).source)
+        source = torch.from_numpy(read_evidence(tokens, self.chain.states, self._is_noise(tokens)).source)
         output = source.gather(1, batch.inputs.cpu().gather(1, asked.clamp(min=0)))
         output = output.where((asked >= 0) & (output <= asked), -1)
         return {"earlier trigger": torch.where(output >= 0, output - 1, -1), "output": output, "asked": asked}
@@ -290,7 +328,7 @@ class NoisyRecall(Task):
         if ((tokens < 0) | (tokens >= self.chain.states)).any():
             problem = "hold a token outside the vocabulary"
             raise SpecError("inputs", problem, f"give tokens from 0 to {self.chain.states - 1}")
-        evidence = read_evidence(tokens, self.chain.states, self.noise_token)
+        evidence = read_evidence(tokens, self.chain.states, self._is_noise(tokens))
         positions, _ = self._scored(evidence.repeated & self._is_trigger(tokens, tokens[:, -1:]))
         every = np.arange(len(positions))[:, None]
         recalled, noises = evidence.recalled[every, positions], evidence.noises[every, positions]
@@ -303,7 +341,8 @@ class NoisyRecall(Task):
         posterior[recalled >= 0] = np.eye(self.chain.states)[recalled[recalled >= 0]]
         posterior /= posterior.sum(axis=-1, keepdims=True)
         posterior *= 1 - self.alpha
-        posterior[..., self.noise_token] += self.alpha
+        asked = np.take_along_axis(tokens, positions, axis=1)
+        posterior[..., self.noise_token : self.noise_token + self.noises] += self.alpha * self._noise_weights[asked]
         return torch.from_numpy(posterior).float()
 
     def _is_trigger(self, token: Int[np.ndarray, "row ..."], last: Int[np.ndarray, "row ..."]) -> np.ndarray:
@@ -320,8 +359,11 @@ class NoisyRecall(Task):
         for position in range(1, self.length - 1):
             before, token = tokens[:, position - 1], tokens[:, position]
             after_trigger = self._is_trigger(before, last)
-            noise = token == self.noise_token
+            noise = self._is_noise(token)
             noisy |= after_trigger & noise
+            if self.by_trigger:
+                at = np.flatnonzero(after_trigger & noise)
+                legal[at] &= self._noise_weights[before[at], token[at] - self.noise_token] > 0
             known = output[every, before]
             legal &= ~(after_trigger & ~noise & (known >= 0) & (known != token))
             revealed = every[after_trigger & ~noise]
@@ -337,15 +379,15 @@ class NoisyRecall(Task):
         """
         return {
             "right": probability(outputs, batch.answers),
-            "noise": torch.softmax(outputs, dim=-1)[..., self.noise_token],
+            "noise": torch.softmax(outputs, dim=-1)[..., self.noise_token : self.noise_token + self.noises].sum(dim=-1),
             "accuracy": correct(outputs, batch.answers),
-            "predicts_noise": correct(outputs, torch.full_like(batch.answers, self.noise_token)),
+            "predicts_noise": self._is_noise(outputs.argmax(dim=-1)).to(outputs.dtype),
         }
 
     def text_of(self, token: int) -> str:
         """Return the text of a token: its character, its number, or `noise`."""
-        if token == self.noise_token:
-            return "noise"
+        if self._is_noise(np.array(token)):
+            return "noise" if self.noises == 1 else f"noise {token - self.noise_token + 1}"
         if self.source == "uniform":
             return str(token)
         character = table_characters(self.source, self.digest)[token]
@@ -366,7 +408,7 @@ class NoisyRecall(Task):
         roles = ["trigger" if token in triggers else "plain" for token in tokens]
         for position in range(1, len(tokens) - 1):
             if tokens[position - 1] in triggers:
-                roles[position] = "noise" if tokens[position] == self.noise_token else "output"
+                roles[position] = "noise" if self._is_noise(np.array(tokens[position])) else "output"
         last = self.text_of(tokens[-1])
         trace = [f"trigger {last} at position {len(tokens) - 1}"]
         if answer is None:

@@ -1,0 +1,114 @@
+"""Noisy recall with several noise tokens: by chance, or by trigger.
+
+The paper asks what happens where there are more places and ways to choose between the context and global associations.
+Here four noise tokens follow the trigger by chance, or each of five triggers has a noise token of its own. Does the
+second feed-forward layer hold them all?
+
+Source: truncated weights, section 6 i.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Table, at_least, at_most
+from anchorlab.papers.truncation import noisy_recall as noisy
+from anchorlab.studies import Reading, claim, measures_in, metrics_alone
+from anchorlab.studies.kit import mean_table
+from anchorlab.studies.readings import Quantity
+from anchorlab.training import Experiment
+
+CHANCE, TRIGGER = "four noise tokens by chance", "five noise tokens by trigger"
+OPEN = "our question; section 6 i", "nothing: it asks for truncation in richer data models"
+"""The place and the paper's words of our own questions."""
+
+
+def experiments(setting: noisy.Setting) -> dict[str, Experiment]:
+    """Return the training of the other studies with more noise tokens, appended to the characters."""
+    one, five = setting.experiment(CHANCE), setting.experiment(TRIGGER, triggers=noisy.FIVE)
+    return {
+        CHANCE: replace(one, task=one.task.replace(noise="appended", noises=4)),
+        TRIGGER: replace(five, task=five.task.replace(noise="appended", noises=len(noisy.FIVE), by_trigger=True)),
+    }
+
+
+class Seen(Reading):
+    """What each model predicts on clean sequences at the end, full and cut; noise is any noise token."""
+
+    ends = Quantity(noisy.clean_ends)
+
+
+def _gain(seen: Seen, label: str) -> Float[Tensor, "seed"]:
+    return seen.ends[label].gain(noisy.WITHOUT_F2) / noisy.ALPHA
+
+
+def _noise(seen: Seen, label: str) -> Float[Tensor, "seed"]:
+    return seen.ends[label].noise[noisy.WITHOUT_F2]
+
+
+@claim(*OPEN, at_least(0.5), own=True)
+def chance_gain(seen: Seen) -> Float[Tensor, "seed"]:
+    """With four noise tokens by chance, dropping F_2 makes the right token more probable.
+
+    Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
+    alpha, the most that can be gained; mean over seeds.
+    """
+    return _gain(seen, CHANCE)
+
+
+@claim(*OPEN, at_most(0.1), own=True)
+def chance_noise(seen: Seen) -> Float[Tensor, "seed"]:
+    """With four noise tokens by chance, hardly any noise is predicted without F_2.
+
+    Probability of all noise tokens together without F_2, on clean sequences at the end, mean over seeds.
+    """
+    return _noise(seen, CHANCE)
+
+
+@claim(*OPEN, at_least(0.5), own=True)
+def trigger_gain(seen: Seen) -> Float[Tensor, "seed"]:
+    """Where each of five triggers has its own noise token, dropping F_2 makes the right token more probable.
+
+    Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
+    alpha, the most that can be gained; mean over seeds.
+    """
+    return _gain(seen, TRIGGER)
+
+
+@claim(*OPEN, at_most(0.1), own=True)
+def trigger_noise(seen: Seen) -> Float[Tensor, "seed"]:
+    """Where each of five triggers has its own noise token, hardly any noise is predicted without F_2.
+
+    Probability of all noise tokens together without F_2, on clean sequences at the end, mean over seeds.
+    """
+    return _noise(seen, TRIGGER)
+
+
+def _panel(label: str) -> Callable[[Seen], LineFigure]:
+    edits = {noisy.FULL: "full model", noisy.WITHOUT_F1: "without F₁", noisy.WITHOUT_F2: "without F₂"}
+    title = f"Probability of the right token, {label}"
+    caption = "On sequences without noise (α = 0), along training with α = 0.5. Mean and range over seeds."
+    return lambda seen: noisy.clean_panel(seen.runs[label], "right", edits, title, caption)
+
+
+def _table(seen: Seen) -> Table:
+    rows = {
+        f"{label}, {edit}": seen.ends[label].row(edit)
+        for label in (CHANCE, TRIGGER)
+        for edit in (noisy.FULL, noisy.WITHOUT_F1, noisy.WITHOUT_F2)
+    }
+    return mean_table("The end of training", "Means over seeds on clean sequences; none drops nothing.", "model", rows)
+
+
+STUDY = noisy.noisy_study(
+    "truncation/richer-noise",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_panel(CHANCE), _panel(TRIGGER), _table),
+    keeps=metrics_alone,
+    seeds=5,
+)
