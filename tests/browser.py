@@ -4,7 +4,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,15 +38,6 @@ def until(holds: Callable[[], object], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-@dataclass
-class Reading:
-    """A page open in the browser, with its requests to the network and its complaints."""
-
-    page: Any
-    requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
@@ -63,32 +53,35 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def read(browser: Any, tmp_path: Path) -> "Iterator[Callable[..., Reading]]":
-    """Open the page of findings; at the end, check that it requested nothing else and complained about nothing."""
-    from anchorlab.report import write_report
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open the page in a file; at the end, check that it requested nothing else and complained about nothing."""
+    visited: list[tuple[Path, Any, list[str], list[str]]] = []
 
-    readings: list[Reading] = []
-
-    def open_page(findings: "Findings", width: int = 1280, scheme: str = "light") -> Reading:
-        path = write_report(findings, tmp_path / "report.html")
+    def open_page(path: Path, width: int = 1280, scheme: str = "light") -> Any:
         # Without reduced motion the page scrolls smoothly, so that positions change between two measurements.
         context = browser.new_context(
             color_scheme=scheme, viewport={"width": width, "height": 900}, reduced_motion="reduce"
         )
-        reading = Reading(context.new_page())
-        readings.append(reading)
-        reading.page.on("request", lambda request: reading.requests.append(request.url))
-        reading.page.on("console", lambda message: reading.complaints.append(message.text))
-        reading.page.on("pageerror", lambda error: reading.complaints.append(str(error)))
-        reading.page.goto(path.as_uri())
-        return reading
+        page, requests, complaints = context.new_page(), [], []
+        visited.append((path, page, requests, complaints))
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(path.as_uri())
+        return page
 
     yield open_page
-    for reading in readings:
-        reading.page.context.close()
-        assert len(reading.requests) == 1, reading.requests
-        assert reading.requests[0].startswith("file://")
-        assert reading.complaints == []
+    for path, page, requests, complaints in visited:
+        page.context.close()
+        assert (requests, complaints) == ([path.as_uri()], [])
+
+
+@pytest.fixture
+def read(visit: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Open the page of findings."""
+    from anchorlab.report import write_report
+
+    return lambda findings, **window: visit(write_report(findings, tmp_path / "report.html"), **window)
 
 
 CONTRASTS = """(within) => {

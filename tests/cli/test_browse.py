@@ -2,17 +2,11 @@
 
 import pytest
 
+from tests.engine.conftest import often  # noqa: F401
 from tests.engine.killed import stop_when
 from tests.small_experiments import experiment
 
 pytestmark = pytest.mark.usefixtures("often")
-
-
-@pytest.fixture
-def often(monkeypatch):
-    """Reports and states after every step."""
-    monkeypatch.setattr("anchorlab.training.trainer._REPORT_EVERY", 0.0)
-    monkeypatch.setattr("anchorlab.training.trainer._LEAST_TRAINING_PER_KEEPING", 0)
 
 
 def test_a_training_is_watched(anchorlab, workplace, monkeypatch):
@@ -33,7 +27,3 @@ def test_a_training_is_watched(anchorlab, workplace, monkeypatch):
     assert pauses == [20, 20]
     assert [one.cell.address in page for page in pages] == [False, True]
     assert all('<meta http-equiv="refresh" content="20">' in page for page in pages)
-
-
-def test_a_pause_is_a_second_or_more(refused):
-    assert refused("browse", "--every", "0") == "anchorlab: every: 0 is not a number of seconds; give 1 or more\n"

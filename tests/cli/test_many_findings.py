@@ -78,6 +78,8 @@ def test_every_profile_and_every_study_without_claims_counts_as_a_result(anchorl
     assert "own/nothing" not in said and "3 of 32 results" in said
     said = anchorlab("claims", "own/*", "--limit", "31").out
     assert "own/nothing  profile quick, no claims" in said and "own/nothing-either" not in said
+    assert json.loads(anchorlab("claims", "own/nothing*", "--json").out) == []
+    assert "own/nothing  profile quick, no claims" in anchorlab("claims", "--limit", "0").out
 
 
 def test_prune_asks_a_study_for_its_experiments_once(anchorlab, monkeypatch):

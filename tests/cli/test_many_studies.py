@@ -191,17 +191,6 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
     assert (first_row["other_task"], first_row["holds_for_other_task"]) == (inside, True)
 
 
-def test_a_study_without_claims_says_so(anchorlab, workplace):
-    for name in ("sweep/layers", "sweep/heads"):
-        folder = findings_directory(Store(workplace / "runs"), name, "quick")
-        folder.mkdir(parents=True)
-        (folder / "findings.json").write_text(Findings(name, "t", "", "quick", SOURCE).to_json())
-    said = anchorlab("claims", "sweep/*").out
-    assert said == "sweep/heads  profile quick, no claims\nsweep/layers  profile quick, no claims\n"
-    assert json.loads(anchorlab("claims", "sweep/*", "--json").out) == []
-    assert "sweep/heads  profile quick, no claims" in anchorlab("claims").out
-
-
 def test_claims_of_some_studies(anchorlab):
     ids = [claim["id"] for claim in json.loads(anchorlab("claims", "retrieval/d*", "--json").out)]
     assert ids == [claim.id for claim in claims_of(study("retrieval/depth"))]

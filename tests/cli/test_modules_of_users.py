@@ -107,33 +107,25 @@ def trained(tmp_path_factory):
     return place, *runs
 
 
-def test_a_run_of_ones_own_task_and_model_is_read_by_every_command(trained):
+def test_ones_own_task_model_and_runs_are_read_by_every_command(trained):
     place, bag, decoder = trained
     for words, part in [
         (["inspect", decoder, "-n", "20"], "0.0"),
         (["truncate", bag, "--weights", "1.weight", "--rho", "0,0.5", "-n", "20"], "1.weight"),
         (["memory", decoder, "embed.W_E", "unembed.W_U.T"], "mean"),
         (["circuit", decoder, "--sequences", "16"], "loss"),
-    ]:
-        said = at_home(place, *words, "--import", "my_module")
-        # what takes over two seconds on a busy machine shows its progress
-        assert (said.returncode, said.stderr.replace("checking mine/first\n", "")) == (0, ""), words
-        assert part in said.stdout, words
-
-
-def test_ones_own_task_is_shown_checked_and_exported(trained):
-    place, *_ = trained
-    for words, part in [
         (["show", "mine/first", "--task.length=3", "-n", "1"], "read the first"),
         (["check", "mine/first"], "sequences of each split were drawn"),
         (["export", "mine/first", "--out", "data", "-n", "20"], "data"),
-        (["tasks"], "mine/first"),
         (["models"], "mine-bag"),
     ]:
         said = at_home(place, *words, "--import=my_module")
         # what takes over two seconds on a busy machine shows its progress
         assert (said.returncode, said.stderr.replace("checking mine/first\n", "")) == (0, ""), words
         assert part in said.stdout, words
+    ours, both = (json.loads(at_home(place, "tasks", "--json", *more).stdout) for more in ([], ["--import=my_module"]))
+    assert [one for one in both if one not in ours] == [{"name": "mine/first", "description": "The first token."}]
+    assert [one for one in both if one in ours] == ours
 
 
 def test_without_it_the_store_names_the_module_and_imports_nothing(trained, anchorlab, monkeypatch):

@@ -47,24 +47,6 @@ def test_runs_are_removed_with_yes(anchorlab, runs):
     assert anchorlab("runs", "prune", "orphans").out == "nothing to remove\n"
 
 
-@pytest.mark.parametrize("json_too", [[], ["--json"]])
-def test_without_a_terminal_nobody_can_be_asked(anchorlab, runs, json_too):
-    said = anchorlab("runs", "prune", "orphans", *json_too)
-    assert said.code == 2 and left(anchorlab) == set(runs)
-    assert said.err.startswith("anchorlab: yes: cannot ask whether to remove 2 runs, ")
-
-
-@pytest.mark.parametrize(("answer", "removed"), [("y", True), ("", False), ("no", False)])
-def test_a_terminal_is_asked(anchorlab, runs, monkeypatch, answer, removed):
-    asked = []
-    monkeypatch.setattr("builtins.input", lambda question: (asked.append(question), answer)[1])
-    for stream in ("stdin", "stdout"):
-        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
-    anchorlab("runs", "prune", "orphans")
-    assert len(asked) == 1 and asked[0].startswith("remove 2 runs, ")
-    assert (left(anchorlab) == set()) is removed
-
-
 def test_only_runs_that_are_old_enough(anchorlab, refused, runs, workplace):
     manifest, day = workplace / "runs" / runs[0] / "manifest.json", 86400
     os.utime(manifest, (time.time() - 3 * day,) * 2)
@@ -142,40 +124,55 @@ def test_fields_that_only_one_of_two_has():
     }  # fmt: skip
 
 
+@pytest.fixture
+def terminal(monkeypatch):
+    """Makes streams a terminal, on which the answers are typed; returns the questions."""
+
+    def become(*streams, answers=()):
+        asked = []
+
+        def answer(question):
+            asked.append(question)
+            if not answers:
+                raise EOFError
+            return answers[0]
+
+        monkeypatch.setattr("builtins.input", answer)
+        for stream in ("stdin", "stdout"):
+            monkeypatch.setattr(f"sys.{stream}.isatty", lambda here=stream: here in streams)
+        return asked
+
+    return become
+
+
 @pytest.mark.parametrize(
     ("answers", "removed"), [(["y"], True), (["YES "], True), (["n"], False), ([""], False), ([], False)]
 )
-def test_a_terminal_is_asked_before_a_run_is_removed(anchorlab, address, monkeypatch, answers, removed):
-    asked = []
-
-    def answer(question):
-        asked.append(question)
-        if not answers:
-            raise EOFError
-        return answers[0]
-
-    monkeypatch.setattr("builtins.input", answer)
-    for stream in ("stdin", "stdout"):
-        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+def test_a_terminal_is_asked_before_a_run_is_removed(anchorlab, address, terminal, answers, removed):
+    asked = terminal("stdin", "stdout", answers=answers)
     said = anchorlab("runs", "remove", address[:6])
     assert asked and asked[0].startswith(f"remove {address} (anchor/identity, 2 members, ")
     assert said.out == (f"removed {address}\n" if removed else "nothing was removed\n")
-    assert (json.loads(anchorlab("runs", "--json").out) == []) is removed
+    assert (left(anchorlab) == set()) is removed
     if not removed:
+        anchorlab("runs", "prune", "orphans")
+        assert len(asked) == 2 and asked[1].startswith("remove 1 run, ") and left(anchorlab) == {address}
         assert anchorlab("runs", "remove", address, "--yes").out == f"removed {address}\n"
-        assert len(asked) == 1
+        assert len(asked) == 2
 
 
-@pytest.mark.parametrize("terminal", ["stdin", "stdout", None])
-def test_without_a_terminal_a_run_is_removed_only_with_yes(anchorlab, address, monkeypatch, terminal):
-    monkeypatch.setattr("builtins.input", lambda question: "y")
-    for stream in ("stdin", "stdout"):
-        monkeypatch.setattr(f"sys.{stream}.isatty", lambda here=stream: here == terminal)
+@pytest.mark.parametrize("streams", [["stdin"], ["stdout"], []])
+def test_without_a_terminal_a_run_is_removed_only_with_yes(anchorlab, address, terminal, streams):
+    terminal(*streams, answers=["y"])
     said = anchorlab("runs", "remove", address[:6])
     assert (said.code, said.out) == (2, "")
     assert said.err == f"anchorlab: yes: cannot ask whether to remove {address}; add --yes to remove it\n"
-    assert [run["run"] for run in json.loads(anchorlab("runs", "--json").out)] == [address]
-    assert anchorlab("runs", "remove", address, "--yes").out == f"removed {address}\n"
+    terminal("stdin", "stdout", answers=["y"])
+    said = anchorlab("runs", "prune", "orphans", "--json")  # which asks nothing on a terminal
+    assert said.code == 2 and said.err.startswith("anchorlab: yes: cannot ask whether to remove 1 run, ")
+    assert left(anchorlab) == {address}
+    anchorlab("runs", "prune", "orphans")
+    assert left(anchorlab) == set()
 
 
 def test_check_counts_unfinished_runs(anchorlab, address, workplace):

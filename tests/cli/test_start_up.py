@@ -50,20 +50,6 @@ def test_lists_import_no_task_model_or_study(words, workplace):
     assert found == [0, ["pydantic"] if words[0] == "claims" else []] and said.stderr == ""
 
 
-def test_tasks_of_a_module_of_yours_are_listed_with_ours(workplace):
-    (workplace / "mine.py").write_text(
-        "import anchorlab as al\n\n@al.register_task('own/mine')\ndef mine():\n"
-        '    """A task of mine."""\n    return al.task(\'anchor/identity\')\n'
-    )
-    command = [sys.executable, "-m", "anchorlab", "tasks", "--json"]
-    ours, all_ = (
-        json.loads(subprocess.run([*command, *more], capture_output=True, check=True, cwd=workplace).stdout)
-        for more in ([], ["--import", "mine"])
-    )
-    assert [one for one in all_ if one not in ours] == [{"name": "own/mine", "description": "A task of mine."}]
-    assert [one for one in all_ if one in ours] == ours
-
-
 TRAIN_AND_INSPECT = """
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -19,7 +17,6 @@ from anchorlab.papers.truncation import associative_memory
 from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store
 from anchorlab.training import trainer
-from tests.engine.killed import wait_until
 from tests.processes import processes
 
 FLOW, MEMORY = "retrieval/information-flow", "truncation/associative-memory"
@@ -121,19 +118,3 @@ def test_a_killed_verification_goes_on(tmp_path):
     assert verified(tmp_path / "killed") == (0, rows)
     assert len(store.runs()) == len(Store(tmp_path / "whole" / "runs").runs()) > 1
     assert store.find(kept.address).modified == kept.modified
-
-
-@pytest.mark.killed
-@pytest.mark.nightly
-def test_a_killed_verification_goes_on_in_the_papers_setting(tmp_path):
-    options = ["--budget", "2h", "--json", "--store", str(tmp_path)]
-    command = [sys.executable, "-m", "anchorlab", "verify", MEMORY, *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_until(lambda: any(tmp_path.glob("*/state/plan.json")) or process.poll() is not None, seconds=300)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows = json.loads(done.stdout)
-    assert {one["scope"] for one in rows} == {"theory", "paper"} and len(rows) == 8
-    assert {one["agreement"] for one in rows} <= {"equal", "agrees", "undecided"}

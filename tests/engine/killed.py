@@ -158,10 +158,3 @@ def runs_still(process):
         return False
     except FileNotFoundError:  # gone meanwhile, or a system without /proc, where it was there
         return not Path("/proc/self").exists()
-
-
-def wait_until(holds, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)

@@ -173,16 +173,6 @@ def test_one_evaluation_is_enough_if_it_takes_long(timed):
     assert measure_pace(replace(ONE, members=Members(seeds=1)), seconds=0.0).evaluate == 5.0
 
 
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_wider_models_take_longer():
-    narrow, wide = (
-        measure_pace(replace(ONE, model=DecoderSpec(layers=2, heads=1, width=width, head_width=width)), seconds=1.0)
-        for width in (8, 512)
-    )
-    assert narrow.steps > wide.steps > 2 and wide.step > 3 * narrow.step and wide.evaluate > narrow.evaluate
-
-
 @pytest.mark.parametrize(("most", "sequences"), [(1.0, 64), (2000 * 3.0, 64), (1e12, 1000)])
 def test_a_long_evaluation_is_measured_on_some_of_its_sequences(monkeypatch, clock, most, sequences):
     """By a clock that counts a millisecond for each sequence of each member."""
@@ -209,9 +199,7 @@ def test_all_members_are_measured_at_once_on_cuda(tmp_path):
 
 JOINED = [
     replace(
-        ONE,
-        model=DecoderSpec(layers=1, heads=1, width=4),
-        members=Members(seeds=2, learning_rate=(rate, 2 * rate)),
+        ONE, model=DecoderSpec(layers=1, heads=1, width=4), members=Members(seeds=2, learning_rate=(rate, 2 * rate))
     )
     for rate in (1e-3, 4e-3, 16e-3, 64e-3)
 ]

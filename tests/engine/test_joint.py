@@ -13,16 +13,7 @@ from anchorlab.engine.job import Job
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import ChunkDirectory, Store
-from anchorlab.training import (
-    AdamW,
-    Evaluation,
-    Experiment,
-    FixedSample,
-    Members,
-    Recipe,
-    Times,
-    work_per_step,
-)
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, work_per_step
 from anchorlab.training.executions import MappedExecution, MemberExecution
 from tests.engine.killed import STATES, check_kills, contents, keep_often, planned, results, stop_when
 from tests.small_experiments import IDENTITY, experiment
@@ -271,17 +262,6 @@ def test_the_forecast_is_of_runs_trained_together(tmp_path, monkeypatch):
     assert joint.seconds == pytest.approx(60)  # steps of ten members at once
     assert apart.seconds == pytest.approx(10 * 60)
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_runs_trained_together_take_less_by_the_forecast(tmp_path):
-    """By themselves, members of five experiments take a few times as long as in one ensemble."""
-    long = [replace(one, recipe=one.recipe.replace(duration=10**5)) for one in SWEEP]
-    rounds = [[forecast(long, tmp_path, 1, execution=one) for one in ("auto", "member")] for _ in range(3)]
-    joint, apart = zip(*rounds, strict=True)
-    # a pause of the machine only makes a forecast longer: the shortest of three says how fast each can be
-    assert min(one.seconds for one in joint) < min(one.seconds for one in apart)
 
 
 @pytest.mark.slow

@@ -8,11 +8,10 @@ import threading
 import pytest
 
 from anchorlab.engine import Ray, run
-from anchorlab.engine.driver import Driver
 from anchorlab.errors import AnchorlabError, IncompleteError, SpecError
 from anchorlab.runs import Store
-from tests.engine.killed import FOUR, chunks, results, wait_until
-from tests.engine.test_joint import SWEEP
+from tests.browser import until
+from tests.engine.killed import FOUR, chunks, results
 from tests.small_experiments import BREAKING, experiment
 
 pytestmark = pytest.mark.xdist_group("ray")  # one cluster at a time
@@ -46,7 +45,7 @@ def test_four_experiments_on_three_nodes_of_which_one_dies_leave_the_bytes_of_th
 
     waiting = threading.Thread(target=train)
     waiting.start()
-    wait_until(lambda: len(chunks(shared.root, "step-*")) >= 3, 90)
+    until(lambda: len(chunks(shared.root, "step-*")) >= 3, 90)
     lost = cluster.list_all_nodes()[-1]
     cluster.remove_node(lost, allow_graceful=False)
     waiting.join(120)
@@ -68,30 +67,13 @@ def test_chunks_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
 @pytest.mark.killed
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_tiny_runs_are_one_task(cluster, tmp_path, monkeypatch):
-    sent, take = [], Driver._take
-
-    def noted(self, count):
-        sent.extend(jobs := take(self, count))
-        return jobs
-
-    monkeypatch.setattr(Driver, "_take", noted)
-    run(SWEEP, tmp_path / "shared", on=Ray(cluster.address))
-    assert [len(task.chunks) for task in sent] == [len(SWEEP)]
-    run(SWEEP, tmp_path / "whole", workers=1)
-    assert results(tmp_path / "shared") == results(tmp_path / "whole")
-
-
-@pytest.mark.killed
-@pytest.mark.slow
-@pytest.mark.nightly
 def test_a_study_that_is_terminated_keeps_the_states_of_its_tasks(cluster, tmp_path):
     long = ["--recipe.duration", "1000000", "--recipe.unit", "steps", "--model.width", "8", "--seeds", "0"]
     on = ["--on", "ray", "--address", cluster.address, "--store", str(tmp_path)]
     command = [sys.executable, "-m", "anchorlab", "train", "anchor/identity", *long, *on]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     # before its first step a task has no state to keep
-    wait_until(lambda: any(json.loads(note.read_text())[0] for note in tmp_path.rglob("notes/*.json")), 90)
+    until(lambda: any(json.loads(note.read_text())[0] for note in tmp_path.rglob("notes/*.json")), 90)
     process.terminate()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 143

@@ -17,6 +17,7 @@ from anchorlab.engine.driver import Driver
 from anchorlab.errors import AnchorlabError, IncompleteError, StoreError
 from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Stop, Times
+from tests.browser import until
 from tests.engine.killed import (
     LONG,
     RECIPES,
@@ -27,7 +28,6 @@ from tests.engine.killed import (
     train,
     train_for_ever,
     trained,
-    wait_until,
 )
 from tests.processes import processes
 from tests.runs.tiny_trainer import held
@@ -248,7 +248,7 @@ def test_whoever_waits_without_a_report_logs_for_whom_once(tmp_path, caplog):
     waiting = threading.Thread(target=run, args=([one], store, 1))
     with held(store.training):
         waiting.start()
-        wait_until(lambda: caplog.records)
+        until(lambda: caplog.records)
         time.sleep(0.6)  # it says so again, and does not log it
     waiting.join(60)
     assert one.cell in store
@@ -295,7 +295,7 @@ def test_workers_end_with_the_run(tmp_path, how):
             child.kill()
         else:
             os.killpg(child.pid, signal.SIGINT)
-        wait_until(lambda: not any(runs_still(worker) for worker in workers))
+        until(lambda: not any(runs_still(worker) for worker in workers))
         child.join(30)
         assert child.exitcode not in (None, 0)
     finally:

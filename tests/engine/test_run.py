@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -82,18 +83,21 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path):
     assert again[0].experiment == one
 
 
-def test_the_costliest_run_goes_first(tmp_path):
-    """As many steps of both, but four layers take longer than one."""
-    shallow, deep = (Experiment(IDENTITY, DECODER.replace(layers=layers), SAMPLE, Members()) for layers in (1, 4))
+@pytest.mark.parametrize("change", [{"model": DECODER.replace(layers=4)}, {"recipe": SAMPLE.replace(duration=40)}])
+def test_the_costliest_run_goes_first_and_stays_when_a_later_one_fails(tmp_path, change):
+    """Four layers take longer than one for as many steps."""
+    small = Experiment(IDENTITY, DECODER.replace(layers=1), SAMPLE.replace(duration=20), Members())
+    large = replace(small, **change)
 
     def report(status):
         if status.cells_done == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run([shallow, deep], Store(tmp_path), workers=1, report=report)
-    assert deep.cell in Store(tmp_path)
-    assert shallow.cell not in Store(tmp_path)
+        run([small, large], Store(tmp_path), workers=1, report=report)
+    assert large.cell in Store(tmp_path)
+    with Store(tmp_path).open(small.cell) as directory, directory.chunk(0):  # which is not locked
+        assert not directory.finished
 
 
 def test_checkpoints_are_kept_when_due_and_at_the_end(tmp_path):
@@ -326,18 +330,3 @@ def test_a_damaged_run_is_not_taken_for_a_good_one(tmp_path):
     checkpoint.write_bytes(checkpoint.read_bytes()[:-5])
     with pytest.raises(StoreError, match=checkpoint.name):
         run([one], store, workers=1)
-
-
-def test_runs_that_finish_are_kept_when_a_later_one_fails(tmp_path):
-    """The longer one goes first; what it left does not wait for the other."""
-    long, short = experiment(duration=40), experiment(duration=20)
-
-    def report(status):
-        if status.cells_done == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run([short, long], Store(tmp_path), workers=1, report=report)
-    assert long.cell in Store(tmp_path)
-    with Store(tmp_path).open(short.cell) as directory, directory.chunk(0):
-        assert not directory.finished

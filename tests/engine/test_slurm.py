@@ -12,8 +12,9 @@ from anchorlab.engine import Slurm, run
 from anchorlab.engine.job import Job
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
+from tests.browser import until
 from tests.engine import fake_slurm
-from tests.engine.killed import FOUR, chunks, results, stop_when, wait_until
+from tests.engine.killed import FOUR, chunks, results, stop_when
 from tests.engine.test_joint import SWEEP
 from tests.small_experiments import BREAKING, experiment
 
@@ -106,7 +107,7 @@ def test_a_job_at_its_time_limit_goes_on_from_its_state_when_it_is_queued_again(
     task = Job(str(shared.root), ((folder.parents[1].name, 0),), "cpu", 0.0, SLOWED, str(Path.cwd()))
     job = executor.submit(task)
     before = {path.name for path in chunks(shared.root, "step-*")}
-    wait_until(lambda: {path.name for path in chunks(shared.root, "step-*")} - before, 90)
+    until(lambda: {path.name for path in chunks(shared.root, "step-*")} - before, 90)
     os.kill(int(_child(job._process.pid)), signal.SIGUSR2)
     assert job.result() is None
     assert "Requeued job" in job.stdout()

@@ -12,7 +12,7 @@ from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, OneLayerSpec, Recal
 from anchorlab.tasks import task
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.training.ensemble import Ensemble, initialise
-from anchorlab.viewer import AttentionView
+from anchorlab.viewer import AttentionView, ViewPath
 from anchorlab.viewer.live import MOST_PARAMETERS, can_run, live_model
 
 IDENTITY = task("anchor/identity")
@@ -25,9 +25,9 @@ def ensemble(spec=SPEC, seeds=(0, 1), dtype=torch.float32):
     return initialise(spec, IDENTITY.shape, seeds=list(seeds), dtype=dtype)
 
 
-def view(live=None, labels=(), layers=1):
-    patterns = np.zeros((2, 3, 1, layers, 2, 9, 9))
-    return AttentionView.of("v", EXAMPLES, [0, 5, 10], patterns, ["a", "b"], labels=labels, live=live)
+def view(live=None, labels=(), layers=1, patterns=None, **more):
+    patterns = np.zeros((2, 3, 1, layers, 2, 9, 9)) if patterns is None else patterns
+    return AttentionView.of("v", EXAMPLES, [0, 5, 10], patterns, ["a", "b"], labels=labels, live=live, **more)
 
 
 def test_live_model_has_every_weight_unchanged():
@@ -139,6 +139,10 @@ def test_blocks_of_different_forms_are_refused(change):
         (lambda: view(labels=[[["", ""], ["", ""]]] * 2), r"view\.labels"),
         (lambda: view(labels=[[["", "", ""]] * 3] * 2), r"view\.labels"),
         (lambda: view(labels=[[["", ""]] * 3]), r"view\.labels"),
+        (lambda: view(circuits=((ViewPath(2, 0, "", ((),)),), ())), r"view\.circuits\.0\.0: names head 2\.0 of 1 "),
+        (lambda: view(circuits=((ViewPath(0, 0, "", ((), ())),), ())), r"0\.0\.places: has 2 examples; give 1"),
+        (lambda: view(circuits=((ViewPath(0, 0, "", (((9, 0),),)),), ())), r"has \(9, 0\), outside 9 tokens"),
+        (lambda: view(patterns=np.full((2, 3, 1, 1, 2, 9, 9), 0.5), causal=True), "has keys after their queries"),
         (lambda: replace(live_model([ensemble()], IDENTITY), data=((b"\0\0\0\0",),)), r"live\.data: has 4 bytes"),
     ],
 )

@@ -17,6 +17,7 @@ from anchorlab.language.convert import convert, join, main
 from anchorlab.language.next_words import next_words
 from anchorlab.language.packaged import PACKAGED, Packaged, Part, packaged_folder
 from anchorlab.language.pretrained import pretrained
+from tests.language.gguf_names import name_in_gguf
 
 PARTS = (b"first half, ", b"second half")
 
@@ -124,31 +125,18 @@ def test_the_converted_weights_are_the_packaged_ones_bit_for_bit(smollm2, tmp_pa
     ours = load_file(smollm2 / "model.safetensors")
     join("smollm2", tmp_path / "joined.gguf")
     packaged = GGUFReader(tmp_path / "joined.gguf")
-    for tensor in packaged.tensors:
-        value = ours.pop(_name(tensor.name))
-        if tensor.name.endswith(("attn_q.weight", "attn_k.weight")):
+    theirs = {tensor.name: tensor for tensor in packaged.tensors}
+    for name, value in ours.items():
+        tensor = theirs.pop(name_in_gguf(name))
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
             value = value.reshape(-1, 2, 32, 576).swapaxes(1, 2).reshape(-1, 576)  # heads of 2 x 32
         assert torch.equal(value, torch.tensor(dequantize(tensor.data, tensor.tensor_type))), tensor.name
-    assert not ours
+    assert not theirs
 
     words = packaged.fields["tokenizer.ggml.tokens"]
-    theirs = {bytes(words.parts[place]).decode(): token for token, place in enumerate(words.data)}
-    assert json.loads((smollm2 / "tokenizer.json").read_text("utf-8"))["model"]["vocab"] == theirs
-    assert len(theirs) == 49152
-
-
-def _name(packaged: str) -> str:
-    """Return the name under which transformers knows a tensor of a GGUF file."""
-    whole = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
-    if packaged in whole:
-        return whole[packaged]
-    _, layer, part, _ = packaged.split(".")
-    parts = {
-        "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
-        "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "attn_q": "self_attn.q_proj",
-        "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-    }  # fmt: skip
-    return f"model.layers.{layer}.{parts[part]}.weight"
+    vocabulary = {bytes(words.parts[place]).decode(): token for token, place in enumerate(words.data)}
+    assert json.loads((smollm2 / "tokenizer.json").read_text("utf-8"))["model"]["vocab"] == vocabulary
+    assert len(vocabulary) == 49152
 
 
 def test_the_second_model_predicts_the_before_spain(gemma3):

@@ -24,6 +24,7 @@ from anchorlab.errors import SpecError
 from anchorlab.language import checkpoints
 from anchorlab.language.pretrained import pretrained
 from anchorlab.language.tokenizer import open_tokenizer
+from tests.language.gguf_names import name_in_gguf
 from tests.language.tiny import CONTEXT, HEADS, HIDDEN, LAYERS, TOKENS, WIDTH, hugging_face, tokens
 
 
@@ -231,8 +232,21 @@ def without(part: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda weights: {name: value for name, value in weights.items() if part not in name}
 
 
+def without_layers(weights: Weights) -> Weights:
+    return without("layer")(without(".h.")(weights))
+
+
 def also(**others: Tensor) -> Callable[[Weights], Weights]:
     return lambda weights: weights | {name.replace("__", "."): value for name, value in others.items()}
+
+
+OTHER_ATTENTION = {"final_logit_softcapping": 30.0, "attn_logit_softcapping": 50.0, "use_bidirectional_attention": True}
+SIZES = {
+    "gpt2": ("n_layer", "n_head", "n_embd", "n_positions", "vocab_size"),
+    "llama": ("num_hidden_layers", "max_position_embeddings"),
+    "gpt_neox-parallel": ("max_position_embeddings",),
+    "gemma3_text": ("num_attention_heads",),
+}
 
 
 @pytest.mark.parametrize(
@@ -255,9 +269,14 @@ def also(**others: Tensor) -> Callable[[Weights], Weights]:
         ("llama", dict, {"intermediate_size": 40},
          r"another shape .*down_proj\.weight \(32, 48\) in place of \(32, 40\)"),
         ("llama", dict, {"num_key_value_heads": 4}, r"has in another shape .*k_proj\.weight \(16, 32\) in place of"),
+        *(("gemma3_text", dict, {setting: value}, rf"^model\.{setting}: is not understood; open a model without it")
+          for setting, value in OTHER_ATTENTION.items()),
+        *((name, without_layers if "layer" in setting else dict, {setting: value},  # weights of no layer fit -1 layers
+           rf"^model(\.{setting}: is {value}, not a number from 1|: .*cannot be opened)")
+          for name, settings in SIZES.items() for setting in settings for value in (-1, 0)),
     ],
 )  # fmt: skip
-def test_weights_that_do_not_belong_together_are_named(tmp_path, name, change, config, said):
+def test_weights_and_settings_that_do_not_belong_together_are_named(tmp_path, name, change, config, said):
     with pytest.raises(SpecError, match=said) as raised:
         pretrained(saved(tmp_path, name, change, **config))
     assert str(raised.value).isprintable()
@@ -334,17 +353,6 @@ def test_tensors_of_a_gguf_file_that_do_not_belong_to_its_model_are_named(tmp_pa
 
 gguf = pytest.importorskip("gguf")
 
-_WHOLE = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-_PARTS = {
-    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-}  # fmt: skip
-
 Tensors = dict[str, np.ndarray[Any, Any]]
 
 
@@ -374,13 +382,6 @@ def write_gguf(path: Path, change: Callable[[Tensors], Tensors], layers: int = L
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def name_in_gguf(theirs: str) -> str:
-    if theirs in _WHOLE:
-        return _WHOLE[theirs]
-    _, _, layer, *part, kind = theirs.split(".")
-    return f"blk.{layer}.{_PARTS['.'.join(part)]}.{kind}"
 
 
 def _stored(name: str, value: Any) -> Any:

@@ -1,12 +1,15 @@
-"""Pairs of texts: their form, their answers, and that both have equally many tokens."""
+"""Pairs of texts: their form, their answers, equally many tokens; and bits of texts, by hand from the logits."""
+
+import math
 
 import pytest
 import torch
 
 pytest.importorskip("transformers")
 
+from anchorlab.language import text_bits
 from anchorlab.language.pairs import NAMES, SENTENCES, indirect_objects, repetitions
-from anchorlab.papers.pretrained.tiny import byte_tokenizer
+from anchorlab.papers.pretrained.tiny import byte_tokenizer, tiny_model
 
 TOKENIZER = byte_tokenizer()
 
@@ -56,3 +59,19 @@ def test_seeds_and_parts():
     for whole, some in zip(one, part, strict=True):
         whole, some = (getattr(each, "inputs", each) for each in (whole, some))
         assert torch.equal(whole[2:4], some)
+
+
+@pytest.mark.parametrize("start", [3, None])
+def test_bits_are_those_of_the_logits(monkeypatch, start):
+    monkeypatch.setattr("anchorlab.language.losses.beginning", lambda tokenizer: start)
+    model, given = tiny_model(), ["Zwölf Sätze", "a b", "longer than the others, by far"]
+    found = text_bits(model, given)
+    for row, text in enumerate(given):
+        ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+        read, said = ([start, *ids], text) if start else (ids, model.tokenizer.decode(ids[1:]))
+        shares = model(torch.tensor([read]))[0].double().log_softmax(dim=-1)
+        whole = -sum(float(shares[at, token]) for at, token in enumerate(read[1:])) / math.log(2)
+        assert float(found.per_token[row]) == pytest.approx(whole / (len(read) - 1), rel=1e-5)
+        assert float(found.per_character[row]) == pytest.approx(whole / len(said), rel=1e-5)
+        assert float(found.per_byte[row]) == pytest.approx(whole / len(said.encode()), rel=1e-5)
+    assert float(found.per_byte[0]) < float(found.per_character[0])  # two letters take two bytes

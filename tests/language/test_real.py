@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import anchorlab as al
-from anchorlab.language import LanguageModel, Prompt, Questions
+from anchorlab.language import LanguageModel
 
 MEMORY = """
 from pathlib import Path
@@ -83,18 +83,3 @@ def test_a_page_of_all_heads_holds_what_look_gives(model: LanguageModel) -> None
         for layer, heads in enumerate(part.reshape(30, 9, each[text])):
             expected = record.at(f"blocks.{layer}.attn.hook_pattern", member=0, batch=text)[:, queries, keys]
             assert (heads - expected).abs().max() < 0.000501
-
-
-def test_the_digit_of_an_answer_is_scored_and_not_the_space_before_it(model: LanguageModel, smollm2: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    found = Questions(model, [Prompt("2 + 2 =", answer="4", candidates=("5", "6", "7"))]).answers()
-    assert model.tokenizer is not None
-    ids = [model.tokenizer(text)["input_ids"] for text in ("<|endoftext|>2 + 2 = ", "4", "5", "6", "7")]
-    own = AutoModelForCausalLM.from_pretrained(smollm2, attn_implementation="eager", local_files_only=True)
-    with torch.no_grad():
-        p = own(torch.tensor(ids[:1])).logits[0, -1].softmax(-1)
-    four, *others = (p[one[-1]] for one in ids[1:])
-    torch.testing.assert_close(found.right.exp()[0], four, atol=1e-4, rtol=1e-3)
-    torch.testing.assert_close(found.others.exp()[0], sum(others), atol=1e-4, rtol=1e-3)
-    assert found.right_rank[0] == 1 + int((p > four).sum())

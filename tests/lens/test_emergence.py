@@ -7,11 +7,10 @@ from anchorlab import lens
 from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.lens import PathAttention, crossing_order, distinct_counts, emergence, first_crossing, mapping_sequences
-from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
-from anchorlab.tasks import task
-from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, Times
+from anchorlab.training import Members, Times
 from tests.lens.hand_built import ANCHORS, INPUTS, blank, identity_solver, stacked
+from tests.small_experiments import experiment
 
 NAN = torch.nan
 LAST, AFTER = torch.full((6, 1), 8), ANCHORS.unsqueeze(1) + 1
@@ -79,12 +78,8 @@ def test_what_a_path_lacks_is_left_out_of_its_mean():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    recipe = Recipe(
-        data=FixedSample(size=32), batch=16, duration=6, checkpoints=Times(every=2), evaluation=Evaluation(size=8)
-    )
-    spec = DecoderSpec(layers=2, heads=2, width=8, head_width=4)
-    experiment = Experiment(task("anchor/identity"), spec, recipe, Members(seeds=(0, 1)))
-    return run([experiment], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
+    one = experiment(members=Members(seeds=(0, 1)), duration=6, checkpoints=Times(every=2))
+    return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
 
 
 def test_checkpoints_are_measured_in_turn_and_what_cannot_be_says_so(trained):

@@ -177,18 +177,6 @@ def test_what_findings_add_to_the_page_is_data(with_study):
     assert NASTY not in many and studies[3]["title"] == NASTY
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [(["--store", "none"], "none: has no runs"), (["--out", "none/x.html"], "out: there is no folder")],
-)
-def test_the_command_names_a_slip(capsys, monkeypatch, tmp_path, options, message):
-    from anchorlab.cli import main
-
-    monkeypatch.chdir(tmp_path)
-    assert main(["browse", *options]) == 2
-    assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
-
-
 def test_the_command_writes_the_page(capsys, with_study):
     from anchorlab.cli import main
 

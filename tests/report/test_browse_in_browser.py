@@ -54,26 +54,8 @@ def page_file(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(browser, page_file):
-    contexts, complaints, requests = [], [], []
-
-    def visit(width=1280, scheme="light"):
-        context = browser.new_context(
-            color_scheme=scheme, viewport={"width": width, "height": 900}, reduced_motion="reduce"
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(page_file.as_uri())
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert set(requests) == {page_file.as_uri()}
+def opened(visit, page_file):
+    return lambda width=1280, scheme="light": visit(page_file, width, scheme)
 
 
 def column(page, name):
@@ -193,13 +175,12 @@ def test_curves_of_chosen_runs_lie_over_one_another(opened):
     assert page.locator("#table input:checked").count() == 0
 
 
-def test_a_curve_of_one_point_is_drawn_as_a_point(browser, tmp_path):
+def test_a_curve_of_one_point_is_drawn_as_a_point(visit, tmp_path):
     point = {"split": "test", "metric": "accuracy", "steps": [100], "mean": [0.5], "low": [0.5], "high": [0.5]}
     curves = {ENTRIES[0].address: zlib.compress(json.dumps([point]).encode())}
     path, store = tmp_path / "browse.html", Store(tmp_path / "store")
     path.write_text(browser_page(store, ENTRIES[:1], Ends(store.root), [], curves))
-    page = browser.new_page()
-    page.goto(path.as_uri())
+    page = visit(path)
     page.locator("#table tbody tr[data-row]").click()
     blue = """() => {
         const canvas = document.querySelector("#plot canvas"), found = canvas.getContext("2d");
@@ -210,7 +191,6 @@ def test_a_curve_of_one_point_is_drawn_as_a_point(browser, tmp_path):
     }"""
     until(lambda: page.locator("#plot canvas").count())
     until(lambda: page.evaluate(blue) > 20)  # a disc of nine pixels across
-    page.close()
 
 
 def test_all_columns_can_be_seen_and_a_row_is_chosen_with_the_keyboard(opened):
@@ -239,9 +219,8 @@ def test_studies_have_their_claims_and_lead_to_their_pages_and_runs(opened):
     assert page.inner_text("#status").startswith(f"0 of {RUNS} runs")
 
 
-@pytest.fixture
-def small_store(browser, tmp_path):
-    """The page over three trained runs of a study, one of another study and one untrained control."""
+def test_controls_are_hidden_and_the_newest_study_is_drawn_at_first(visit, monkeypatch, tmp_path):
+    """Of three trained runs of a study, one of another study and one untrained control."""
     entries = [
         Entry(f"{at:020x}", "finished", name, 1, 0, 60 * 10**9 * at, {"model": {"layers": at}, **more}, [])
         for at, (name, more) in enumerate(
@@ -251,20 +230,13 @@ def small_store(browser, tmp_path):
     index = Index(tmp_path)
     index.ends = lambda entries: {one.address: {"test.accuracy": 0.5} for one in entries}
     of = {one.address: frozenset({"made/old" if one.name == "old" else "made/new"}) for one in entries}
-    return entries, index, of
-
-
-def test_controls_are_hidden_and_the_newest_study_is_drawn_at_first(browser, small_store, monkeypatch, tmp_path):
-    entries, index, of = small_store
     monkeypatch.setattr("anchorlab.report.browse.studies_by_run", lambda root: of)
     curves = {one.address: curves_of(5000) for one in entries}
     long = replace(make_findings(), title="A title that wraps " * 20)
     rows = [StudyRow(make_findings(), None), StudyRow(long, None)]
     path = tmp_path / "page.html"
     path.write_text(browser_page(Store(tmp_path / "store"), entries, index, rows, curves))
-    context = browser.new_context(viewport={"width": 900, "height": 900}, reduced_motion="reduce")
-    page = context.new_page()
-    page.goto(path.as_uri())
+    page = visit(path, 900)
     page.wait_for_selector(".uplot")
     shown = page.locator("#chosen li > span:last-of-type").all_inner_texts()
     assert [one.partition(",")[0] for one in shown] == ["c", "b", "a"]
@@ -277,7 +249,6 @@ def test_controls_are_hidden_and_the_newest_study_is_drawn_at_first(browser, sma
         "all => all.map((one) => one.getBoundingClientRect().height)"
     )
     assert len(heights) > 2 and max(heights) < 1.1 * min(heights)
-    context.close()
 
 
 @pytest.mark.parametrize("width", [360, 820, 1600])
@@ -294,7 +265,7 @@ def test_nothing_is_wider_than_the_window(opened, width, scheme):
     assert (bright[0] > bright[1]) is (scheme == "light")
 
 
-def test_unfinished_runs_are_drawn_at_first_with_metrics_that_no_finished_run_has(browser, tmp_path):
+def test_unfinished_runs_are_drawn_at_first_with_metrics_that_no_finished_run_has(visit, tmp_path):
     store, layers = Store(tmp_path / "store"), (1, 2)
     for number in layers:
         with store.open(Cell({"model": {"layers": number}, "members": {"seeds": [0]}}, label="begun")) as run:
@@ -302,10 +273,8 @@ def test_unfinished_runs_are_drawn_at_first_with_metrics_that_no_finished_run_ha
             with run.chunk(0) as chunk:
                 rows = [(0, 0, step, "train", "all", "none", "loss", number - step / 10) for step in (0, 5)]
                 chunk.write_state(5, {}, {"rows": rows if number == 2 else []})
-    page = browser.new_page()
-    page.goto(write_browser(store).as_uri())
+    page = visit(write_browser(store))
     until(lambda: page.locator("#plot canvas").count())
     assert page.locator("#metric option").all_inner_texts() == ["train, loss"]
     (shown,) = page.locator("#chosen strong").all_inner_texts()  # the other has no curve yet
     assert shown == "1.5 (1.5 to 1.5)"
-    page.close()

@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 import torch
@@ -19,33 +18,10 @@ from tests.browser import contrasts
 from tests.lens.landscape.hand_made import made, parallel, two_of_three
 from tests.papers.hand_made_circuits import FIRST, JOIN, circuit, path
 from tests.report.hand_made_findings import make_findings
+from tests.report.reader import Reader
 from tests.small_experiments import experiment
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-class Reader(HTMLParser):
-    """The text of a card without its style, and its elements with their classes."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.words, self.elements, self._style = [], [], False
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        self._style = tag == "style"
-        self.elements.append((tag, dict(attributes).get("class", "")))
-
-    def handle_endtag(self, tag):
-        self._style = False
-
-    def handle_data(self, text):
-        if not self._style and text.strip():
-            self.words.append(" ".join(text.split()))
-
-    @property
-    def text(self):
-        return " | ".join(self.words)
 
 
 def read(value):

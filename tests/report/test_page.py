@@ -1,7 +1,6 @@
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
 
@@ -11,29 +10,9 @@ from anchorlab.report import write_report
 from anchorlab.report.page import duration_text, placed, render, time_text, value_text
 from anchorlab.viewer import ViewExample, ViewPath
 from tests.report.hand_made_findings import PROVENANCE
+from tests.report.reader import Reader
 
 HOSTILE = "</script></script ><script>document.title='broken'</script><b>&\u2028"
-
-
-def text_of(page: str) -> str:
-    """What a reader reads: the text outside styles and scripts, with single spaces."""
-    pieces: list[str] = []
-
-    class Reader(HTMLParser):
-        hidden = 0
-
-        def handle_starttag(self, tag, attrs):
-            self.hidden += tag in ("style", "script", "svg")
-
-        def handle_endtag(self, tag):
-            self.hidden -= tag in ("style", "script", "svg")
-
-        def handle_data(self, data):
-            if not self.hidden:
-                pieces.append(data)
-
-    Reader().feed(page)
-    return re.sub(r"\s+", " ", " ".join(pieces))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +21,7 @@ def page(findings):
 
 
 def test_has_claims_values_and_provenance(page):
-    text = text_of(page)
+    text = " ".join(Reader(page).words)
     for part in (
         "Made by hand",
         "Nothing was trained for this.",
@@ -67,9 +46,9 @@ def test_has_claims_values_and_provenance(page):
 def test_a_check_of_a_theorem_says_that_its_sizes_are_ours(findings, page):
     theorem = replace(findings.claims[0].claim, theory=True)
     claims = theorem.judge(0.95, "paper", paper_setting=True), theorem.judge(0.1, "quick")
-    text = text_of(render([replace(findings, claims=claims)], findings.title))
+    text = " ".join(Reader(render([replace(findings, claims=claims)], findings.title)).words)
     assert "◆ agrees at our sizes" in text and "◇ differs at our sizes" in text
-    assert "At our sizes: the claim is of a theorem" in text and "At our sizes: " not in text_of(page)
+    assert "At our sizes: the claim is of a theorem" in text and "At our sizes: " not in " ".join(Reader(page).words)
     assert "reproduced" not in text and "in the paper's own setting" not in text
 
 
@@ -116,7 +95,7 @@ def test_escapes_what_findings_say(findings, read):
         tables=(Table(HOSTILE, HOSTILE, (HOSTILE,), ((HOSTILE,),)),),
         views=(view,),
     )
-    page = read(hostile).page
+    page = read(hostile)
     held = page.locator(".attention-view script").inner_text()
     assert not set("<>&") & set(held) and json.loads(held)["labels"][0][0][0] == HOSTILE
     printed = HOSTILE.replace("\u2028", "\\u2028")
@@ -178,7 +157,7 @@ def test_a_figure_without_a_neighbour_has_its_row_alone(findings):
 
 def test_a_lone_figure_fills_its_row_with_its_caption_beside_it(findings, read):
     curve, maps = findings.figures
-    page = read(replace(findings, figures=(curve, maps, curve)), width=1400).page
+    page = read(replace(findings, figures=(curve, maps, curve)), width=1400)
     row = page.locator(".figures").bounding_box()
     drawing, caption = (page.locator(f"figure.alone {part}").bounding_box() for part in (".drawing", "figcaption"))
     assert drawing["x"] == pytest.approx(row["x"], abs=1)
@@ -191,7 +170,7 @@ def test_a_lone_figure_fills_its_row_with_its_caption_beside_it(findings, read):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_whole_navigation_is_in_the_window(findings, read, width):
     others = [replace(findings, study=f"made/another-one-{index}") for index in range(5)]
-    for page in (read(findings, width=width).page, read([findings, *others], width=width).page):
+    for page in (read(findings, width=width), read([findings, *others], width=width)):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         for part in page.locator(".bar nav a, .bar button").all():
             box = part.bounding_box()
@@ -199,14 +178,14 @@ def test_the_whole_navigation_is_in_the_window(findings, read, width):
 
 
 def test_claims_are_read_in_the_browser_at_every_width(findings, read):
-    page = read(findings).page
+    page = read(findings)
     rows = page.locator(".claims tbody tr")
     assert rows.locator(".verdict").all_inner_texts() == [
         "● agrees at small scale", "○ differs at small scale", "— not measured", "✗ contradicted",
     ]  # fmt: skip
     assert page.locator("figure svg[role=img]").count() == 2
     assert page.get_by_role("img", name="Height against size").count() == 1
-    page = read(findings).page
+    page = read(findings)
     for width in (360, 800, 1600):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -92,48 +92,10 @@ def test_after_a_kill_at_any_moment_the_last_state_is_whole(store, cell):
                 assert list(checkpoints) == list(range(3, reached + 1, 3))
 
 
-def train_to_the_end(root, cell, begun):
-    begun.set()
-    train(Store(root), cell, steps=24)
-
-
-def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path, cell):
-    whole, begun = Store(tmp_path / "whole"), processes.Event()
-    with started(train_to_the_end, (whole.root, cell, begun)) as (child,):
-        begun.wait(60)
-        began = time.monotonic()
-        join([child])
-        duration = time.monotonic() - began
-    expected, kills, seed = contents(whole.root), 0, 0
-    while kills < 8:
-        seed += 1
-        store, chance = Store(tmp_path / str(seed)), random.Random(seed)
-        while cell not in store:
-            begun = processes.Event()
-            with started(train_to_the_end, (store.root, cell, begun)) as (child,):
-                begun.wait(60)
-                child.join(chance.random() * duration * 0.7)
-                child.kill()
-                child.join()
-                kills += child.exitcode == -signal.SIGKILL
-        # What a kill after the manifest left is cleared when the run is opened again.
-        assert train(store, cell).problems() == []
-        assert contents(store.root) == expected
-
-
 def train_all(root, cells):
     store = Store(root)
     for cell in cells:
         train(store, cell, wait=math.inf)
-
-
-def test_processes_that_race_for_the_same_cells_leave_each_as_one_would(tmp_path):
-    cells = [Cell({"members": [1, 2, index]}) for index in range(8)]
-    alone = trained_alone(tmp_path / "alone", cells)
-    orders = [random.Random(seed).sample(cells, len(cells)) for seed in range(2)]
-    with started(train_all, *((tmp_path / "store", order) for order in [cells, cells, *orders])) as children:
-        join(children)
-    assert contents(tmp_path / "store") == alone
 
 
 def trained_alone(root, cells):
@@ -179,20 +141,6 @@ def test_a_run_in_use_names_its_process_until_that_ends_also_to_whoever_waits(st
         child.join()
     with store.training(5.0), store.open(cell) as run:
         assert not run.finished
-
-
-def train_one_chunk(chunk, weight):
-    with chunk:
-        chunk.write_state(1, {"weight": torch.full((3,), weight)})
-        chunk.finish([weight])
-
-
-def test_chunks_are_trained_by_other_processes(store, cell):
-    with store.open(cell) as run:
-        run.plan([[0], [1]])
-        with started(train_one_chunk, (run.chunk(0), 1.5), (run.chunk(1), 2.5)) as children:
-            join(children)
-        assert [run.chunk(index).result() for index in range(2)] == [[1.5], [2.5]]
 
 
 def count(directory, times):

@@ -6,7 +6,7 @@ import pytest
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Store
-from tests.runs.tiny_trainer import contents, held, train
+from tests.runs.tiny_trainer import contents, train
 
 CELLS = [Cell({"members": [1, index, 2]}) for index in range(20)]
 
@@ -60,13 +60,6 @@ def test_removing_clears_what_a_killed_remover_left(store, cell):
     assert [run.address for run in store.runs()] == [cell.address]
     store.remove(cell.address)
     assert [path.name for path in store.root.iterdir()] == ["lock"]
-
-
-def test_a_run_is_not_removed_while_a_process_trains(store, cell):
-    train(store, cell)
-    with held(store.training), pytest.raises(StoreError, match="in use by process"):
-        store.remove(cell.address)
-    store.remove(cell.address)
 
 
 def test_removing_a_link_to_a_run_is_refused_and_nothing_is_lost(tmp_path, store, cell):

@@ -210,7 +210,7 @@ def test_refuses_what_it_cannot_run(page, tokens, edit, message):
 
 def test_runs_within_a_report(read):
     ensemble, inputs = drawn(DECODER), sequences()
-    page = read(replace(make_findings(), figures=(), views=(live_view([ensemble], TASK, inputs),))).page
+    page = read(replace(make_findings(), figures=(), views=(live_view([ensemble], TASK, inputs),)))
     live = page.locator(".attention-view script").evaluate("element => JSON.parse(element.textContent).live")
     assert_near(run(page, live, inputs, member=1)[0], by_torch(ensemble, inputs)[0][1])
     assert page.evaluate("given => 'problem' in anchorlab.oracle(given).ask([4, 4, 4, 4, 4, 4, 4])", live["oracle"])

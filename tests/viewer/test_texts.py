@@ -133,9 +133,3 @@ def test_a_page_of_30_layers_of_9_heads_is_within_5_megabytes(model):
     scores = [type(one)(one.detector, (((0.123,) * 270,),)) for one in read.scores]
     view = AttentionView.of("large", [example] * 2, [0], patterns, causal=True, scores=scores)
     assert len(show(view).html.encode()) < 5e6
-
-
-def test_a_causal_view_has_no_attention_to_later_keys():
-    example = Example((Token("a", "token"),) * 2, (), "", "")
-    with pytest.raises(SpecError, match="has keys after their queries; leave out causal"):
-        AttentionView.of("v", [example], [0], np.full((1, 1, 1, 1, 2, 2), 0.5), causal=True)

@@ -18,7 +18,7 @@ LARGE, HEAD = ".attention-view .large", ".attention-view .head"
 
 @pytest.fixture
 def page(read, findings):
-    return read(replace(findings, figures=())).page
+    return read(replace(findings, figures=()))
 
 
 def drawn(page, head=0):
@@ -138,7 +138,7 @@ def test_dark_mode_by_key_and_button_redraws_the_maps(page):
 
 
 def test_follows_the_dark_system_and_prints_light(read, findings):
-    page = read(findings, scheme="dark").page
+    page = read(findings, scheme="dark")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
@@ -160,7 +160,7 @@ def test_play_runs_through_training_and_the_colour_scale_changes(page):
 @pytest.mark.parametrize("width", [360, 1280])
 def test_sizes_fit_the_window(read, findings, layers, heads, length, width):
     view = one_hot_view(steps=1, examples=1, layers=layers, heads=heads, length=length)
-    page = read(replace(findings, figures=(), views=(view,)), width=width).page
+    page = read(replace(findings, figures=(), views=(view,)), width=width)
     assert page.locator(HEAD).count() == layers * heads
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.locator(HEAD).first.bounding_box()["width"] > 15
@@ -168,7 +168,7 @@ def test_sizes_fit_the_window(read, findings, layers, heads, length, width):
 
 
 def test_letters_go_to_the_viewer_last_used(read, findings):
-    page = read(replace(findings, figures=(), views=(one_hot_view(), one_hot_view()))).page
+    page = read(replace(findings, figures=(), views=(one_hot_view(), one_hot_view())))
     second = page.locator(".attention-view").nth(1)
     second.locator(".head").first.click()
     page.keyboard.press("n")
@@ -181,7 +181,7 @@ def test_a_role_has_the_same_colour_on_every_page(read, findings):
     def colours(*roles):
         tokens = tuple(Token(str(at), role) for at, role in enumerate(roles))
         view = AttentionView.of("t", [Example(tokens, (), "", "")], [0], np.zeros((1, 1, 1, 1, *[len(roles)] * 2)))
-        page = read(replace(findings, figures=(), views=(view,))).page
+        page = read(replace(findings, figures=(), views=(view,)))
         chips = page.locator(".sequence li").evaluate_all("all => all.map(one => getComputedStyle(one).color)")
         return dict(zip(roles, chips, strict=True))
 
@@ -205,7 +205,7 @@ def test_text_stands_out(read, findings, scheme):
     live = live_view([stacked(identity_solver())], SOLVED, examples)
     circuits = ((ViewPath(1, 0, "asked → key", (((8, 3),),)),),)
     view = replace(live, labels=labels, recorded_only="It is too large.", circuits=circuits)
-    page = read(replace(findings, figures=(), views=(view,)), scheme=scheme).page
+    page = read(replace(findings, figures=(), views=(view,)), scheme=scheme)
     assert contrasts(page, ".attention-view")[0][0] >= 4.5
     page.locator(".typed input").fill("7 8 3 9 10 11 4 5 6")
     page.get_by_role("radio", name="switched off").check()
@@ -221,7 +221,7 @@ PANES = ".attention-view .pane"
 @pytest.fixture
 def compared(read, findings):
     labels = (tuple(tuple(f"shift {step + head}" if head else "-" for head in range(6)) for step in range(3)),)
-    opened = read(replace(findings, figures=(), views=(replace(one_hot_view(), labels=labels),))).page
+    opened = read(replace(findings, figures=(), views=(replace(one_hot_view(), labels=labels),)))
     opened.locator(COMPARE).select_option(label="member 0")
     return opened
 
@@ -277,12 +277,12 @@ def test_nothing_to_compare_with_closes_the_pane(compared):
 def test_other_members_are_compared_from_the_same_checkpoint_and_long_names_shortened(read, findings):
     view = one_hot_view(steps=2)
     twice = replace(view, members=("seed 4", "seed 7"), weights=view.weights * 2, predicted=view.predicted * 2)
-    compared = read(replace(findings, figures=(), views=(twice,))).page
+    compared = read(replace(findings, figures=(), views=(twice,)))
     compared.locator(COMPARE).select_option(label="seed 7")
     assert compared.locator(f"{PANES} .which").all_inner_texts() == ["seed 4, step 100", "seed 7, step 100"]
     assert both_say(compared)[1].endswith("the same as seed 4, step 100")
     labels = ((("broadcast from anchor+1", *["-"] * 5),),)
-    compared = read(replace(findings, figures=(), views=(replace(one_hot_view(steps=1), labels=labels),))).page
+    compared = read(replace(findings, figures=(), views=(replace(one_hot_view(steps=1), labels=labels),)))
     assert compared.locator(".heads .label").first.inner_text() == "←anchor+1"
     assert compared.locator(".called").inner_text() == "broadcast from anchor+1"
 
@@ -320,41 +320,28 @@ TIMES = """async () => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def large_view():
-    large = one_hot_view(layers=24, heads=8, length=64)
-    return replace(large, recorded_only="Recorded examples only: it is too large.")
-
-
 @pytest.fixture
-def large_page(read, findings, large_view):
-    opened = read(replace(findings, figures=(), views=(large_view,))).page
+def large_page(read, findings):
+    view = replace(one_hot_view(layers=24, heads=8, length=64), recorded_only="Recorded only.")
+    opened = read(replace(findings, figures=(), views=(view,)))
     opened.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))")
     return opened
 
 
-def drawn_large(large_page, head):
-    return large_page.locator(f"{HEAD} canvas").nth(head).evaluate("canvas => canvas.toDataURL()")
-
-
-def go_back(large_page):
-    large_page.locator("input[type=range]").fill("0")
-
-
 def test_what_is_out_of_sight_is_drawn_once_it_is_scrolled_to(large_page):
-    before = drawn_large(large_page, 0), drawn_large(large_page, LAST)
-    go_back(large_page)
-    assert drawn_large(large_page, 0) != before[0]
-    assert drawn_large(large_page, LAST) == before[1]
+    before = drawn(large_page, 0), drawn(large_page, LAST)
+    large_page.locator("input[type=range]").fill("0")
+    assert drawn(large_page, 0) != before[0]
+    assert drawn(large_page, LAST) == before[1]
     large_page.locator(HEAD).nth(LAST).scroll_into_view_if_needed()
-    until(lambda: drawn_large(large_page, LAST) != before[1])
+    until(lambda: drawn(large_page, LAST) != before[1])
 
 
 def test_a_page_is_printed_with_all_its_heads(large_page):
-    before = drawn_large(large_page, LAST)
-    go_back(large_page)
+    before = drawn(large_page, LAST)
+    large_page.locator("input[type=range]").fill("0")
     large_page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert drawn_large(large_page, LAST) != before
+    assert drawn(large_page, LAST) != before
 
 
 def test_arrow_keys_bring_far_heads_into_sight(large_page):
@@ -378,5 +365,5 @@ def test_it_stays_quick(large_page):
 
 
 def test_it_says_why_there_is_no_live_model(large_page):
-    assert large_page.locator(".recorded-only").inner_text() == "Recorded examples only: it is too large."
+    assert large_page.locator(".recorded-only").inner_text() == "Recorded only."
     assert large_page.locator(".typed, .live").count() == 0

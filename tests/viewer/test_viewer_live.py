@@ -21,7 +21,7 @@ def view():
 
 @pytest.fixture
 def page(read, findings, view):
-    return read(replace(findings, figures=(), views=(view,))).page
+    return read(replace(findings, figures=(), views=(view,)))
 
 
 def top(page, which=0):
@@ -82,7 +82,7 @@ def test_without_an_oracle_nothing_is_judged_but_recorded_examples(read, finding
     view = live_view([stacked(identity_solver())], SOLVED, EXAMPLES)
     told = tuple(replace(one, answer=answer) for one, answer in zip(view.examples, ("6", "4"), strict=True))
     view = replace(view, examples=told, live=replace(view.live, oracle=""))
-    page = read(replace(findings, figures=(), views=(view,))).page
+    page = read(replace(findings, figures=(), views=(view,)))
     edit(page, ANSWERING + 1, "switched off")
     assert verdict(page) == "answer 6 · predicted 6 ✓"
     page.get_by_label("Next example (n)").click()
@@ -260,7 +260,7 @@ def test_a_typed_sequence_runs_within_fifty_milliseconds(page):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_panel_fits_the_window(read, findings, width):
     view = live_view([stacked(identity_solver()), stacked(identity_solver(k=2))], SOLVED, EXAMPLES)
-    page = read(replace(findings, figures=(), views=(view,)), width=width).page
+    page = read(replace(findings, figures=(), views=(view,)), width=width)
     edit(page, ANSWERING, "switched off")
     page.locator("select[aria-label='Compare with']").select_option("1")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

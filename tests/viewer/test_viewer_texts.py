@@ -6,7 +6,6 @@ import pytest
 from anchorlab.report import show
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.viewer import AttentionView, ViewScores
-from tests.viewer.test_make import open_file
 
 HEAD = ".attention-view .head"
 TEXTS = (("The", " cat", "\n", " "), ("a", " b"))
@@ -26,13 +25,8 @@ def made_view() -> AttentionView:
 
 
 @pytest.fixture
-def page(browser, tmp_path):
-    opened = open_file(browser, show(made_view()).save(tmp_path / "view.html"))
-    complaints = []
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    yield opened
-    opened.context.close()
-    assert complaints == []
+def page(visit, tmp_path):
+    return visit(show(made_view()).save(tmp_path / "view.html"))
 
 
 def names(page):
@@ -107,12 +101,11 @@ def test_scores_of_a_head_are_shown_over_it_and_beside_its_map(page):
     assert page.locator(".scores").inner_text() == "shift 0.90 · first token 0.10"
 
 
-def test_a_view_without_scores_cannot_be_sorted(browser, tmp_path):
+def test_a_view_without_scores_cannot_be_sorted(visit, tmp_path):
     view = AttentionView.of(
         "Cat", [Example((Token("a", "token"),), (), "", "")], [0], np.ones((1, 1, 1, 1, 1, 1)), causal=True
     )
-    page = open_file(browser, show(view).save(tmp_path / "view.html"))
+    page = visit(show(view).save(tmp_path / "view.html"))
     assert page.get_by_label("Sort heads by").count() == 0 and page.locator(".scores").count() == 0
     page.keyboard.press("s")
     assert "sort heads" not in page.locator(".keys").inner_text()
-    page.context.close()

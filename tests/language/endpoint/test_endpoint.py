@@ -20,8 +20,8 @@ from anchorlab.language.asking.request import Request, Said, Speaker, Turn
 from anchorlab.language.endpoint import Access, Endpoint, address_of
 from anchorlab.language.endpoint.wire import is_of_model
 from anchorlab.runs.lock import locked
+from tests.browser import until
 from tests.documents import DOCS, ROOT, blocks
-from tests.engine.killed import wait_until
 from tests.language.asking.bytes import tokenizer
 from tests.language.endpoint.asker import question
 from tests.language.endpoint.scripted import Answer, said, served, spoken
@@ -327,7 +327,7 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(journal, tmp_path, s
         command += [requests, str(out)]
         for so_many in (100, 200):
             process = subprocess.Popen(command, cwd=ROOT)
-            wait_until(lambda so_many=so_many: server.answered.total() >= so_many, 180)
+            until(lambda so_many=so_many: server.answered.total() >= so_many, 180)
             process.send_signal(sent)
             assert process.wait(10) != 0  # in no time, though requests are in flight
         assert subprocess.run(command, cwd=ROOT).returncode == 0
@@ -397,7 +397,7 @@ def test_it_says_what_a_local_model_says_killed_resumed_and_busy(serving, smollm
         command = [sys.executable, "-m", "tests.language.endpoint.asker", address_of(server.url, str(smollm2))]
         command += [str(journal), '{"tokenizer": "smollm2", "concurrent": 2}', repr(requests), str(out)]
         process = subprocess.Popen(command, cwd=ROOT)
-        wait_until(lambda: server.answered.total() >= 6, 300)
+        until(lambda: server.answered.total() >= 6, 300)
         process.kill()
         assert process.wait(30) != 0 and not out.exists()
         subprocess.run(command, cwd=ROOT, check=True)

@@ -166,21 +166,12 @@ def test_the_command_line_finds_the_tasks(tmp_path, smollm2):
     assert metrics(log)["guessing"] == pytest.approx(own.questions(1)[0].chance)
 
 
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path):
-    done = command(tmp_path, "anchorlab/retrieval_equations", "--model", "mockllm/model", "-T", "order=x")
-    assert done.returncode == 2
-    told = "Error: order: input should be 'paper', 'steps', 'shuffled' or 'sorted', got 'x'"
-    assert done.stderr.splitlines()[-1] == told and "Traceback" not in done.stdout + done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"steps": 0}, "^steps: "), ({"chains": 65}, "^chains: "), ({"n": 0}, "^n: is 0; ask at least once"),
-        ({"tries": 0}, "^tries: is 0"), ({"examples": 99}, "^examples: "),
+        ({"steps": 0}, "^steps: "), ({"order": "x"}, "^order: input should be 'paper', .* got 'x'$"),
+        ({"chains": 65}, "^chains: "), ({"n": 0}, "^n: is 0; ask at least once"), ({"tries": 0}, "^tries: is 0"),
+        ({"examples": 99}, "^examples: "),
     ],
 )  # fmt: skip
 def test_wrong_arguments(tmp_path, wrong, told):

@@ -45,7 +45,7 @@ def test_one_row_each_and_all_within_zero_and_one_printed_within_100_characters(
     assert [name.strip() for name in lines[2].strip("│").split("┆")] == frame.columns
 
 
-def test_intervals_hold_the_value_and_one_sequence_leaves_them_open(frame, solver):
+def test_intervals_hold_the_value(frame):
     assert (frame["low"] <= frame["value"] + 1e-6).all()
     assert (frame["high"] >= frame["value"] - 1e-6).all()
     # a shift is the same in every sequence; where the source stands differs, and with it how much of it a head sees
@@ -53,9 +53,6 @@ def test_intervals_hold_the_value_and_one_sequence_leaves_them_open(frame, solve
     assert by_position["high"] - by_position["low"] < 1e-5
     by_token = row(frame, member=0, layer=1, head=2, detector="broadcast")
     assert by_token["high"] - by_token["low"] > 0.1
-    found = detect(look(solver, INPUTS[:1], record=[PATTERNS]))
-    assert (found["low"] == 0).all()
-    assert (found["high"] == 1).all()
 
 
 def test_labels_of_hand_built_heads_with_and_without_anchors_and_of_induction(frame, solver):

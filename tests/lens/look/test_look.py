@@ -68,16 +68,6 @@ class TestEnsembles:
         patterns = {"blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"}
         assert set(record) == {*patterns, "blocks.0.hook_resid_post", "blocks.0.hook_resid_pre", "output"}
 
-    def test_scored_positions_alone(self, ensemble):
-        full = look(ensemble, INPUTS)["output"]
-        some = look(ensemble, INPUTS, record=[PATTERNS], positions=torch.tensor([5, 2]))
-        assert some.axes("output") == ("member", "batch", "scored", "output")
-        assert torch.equal(some["output"], full[:, :, [5, 2]])
-        assert some["blocks.1.attn.hook_pattern"].shape[-2:] == (6, 6)
-        each = torch.arange(7).remainder(6).unsqueeze(1)
-        own = look(ensemble, INPUTS, positions=each, batch_size=3)["output"]
-        assert torch.allclose(own[:, torch.arange(7), 0], full[:, torch.arange(7), each[:, 0]], atol=1e-6)
-
     def test_a_module_is_an_ensemble_of_one(self, ensemble):
         module = SPEC.build(SHAPE)
         module.load_state_dict(ensemble.member_weights(1))

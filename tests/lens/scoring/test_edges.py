@@ -9,17 +9,7 @@ from anchorlab.lens.scoring.passes import embedded, mapped, plain_pass, split_pa
 from anchorlab.models import OneLayerSpec, RecallSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens.scoring import linear
-from tests.lens.scoring.reference import (
-    BASE,
-    FORMS,
-    SHAPE,
-    Written,
-    difference,
-    drawn,
-    edge_slopes,
-    pairs,
-    replaced,
-)
+from tests.lens.scoring.reference import BASE, FORMS, SHAPE, Written, difference, drawn, edge_slopes, pairs, replaced
 
 
 def of(spec):

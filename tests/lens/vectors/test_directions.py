@@ -3,19 +3,26 @@ import torch
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Directions, look, position_directions, recorded_directions, token_directions
-from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec, VectorSpec
+from anchorlab.lens import Directions, look, ov, position_directions, qk, recorded_directions, token_directions
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens import hand_built
 from tests.lens.hand_built import ANCHORS, HEAD_WIDTH, HEADS, LENGTH, VOCABULARY, induction_circuit, stacked
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))
-SPECS = {
-    "separate": DecoderSpec(layers=2, heads=3, width=8, head_width=4),
-    "without layer norm": DecoderSpec(layers=2, heads=3, width=8, head_width=4, layer_norm=False),
-    "merged": RecallSpec(width=8),
+SEPARATE = DecoderSpec(layers=2, heads=3, width=8, head_width=4)
+SPECS = {"separate": SEPARATE, "without layer norm": SEPARATE.replace(layer_norm=False), "merged": RecallSpec(width=8)}
+OTHERS = {
+    "without output map": SEPARATE.replace(heads=2, output_linear=False),
+    "merged with factored values": RecallSpec(width=8, factored_values=True),
+    "merged without scale": RecallSpec(width=8, scale_scores=False),
 }
+
+
+@pytest.fixture
+def model(spec):
+    return initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
 
 
 class TestHandBuilt:
@@ -51,13 +58,21 @@ class TestHandBuilt:
         assert found.match(0).shape == (2, 1, 2, 6, HEADS)
         assert torch.allclose(found.match(0)[..., 2], torch.ones(2, 1, 2, 6), atol=1e-6)
 
+    def test_what_is_attended_to_is_predicted(self, solvers):
+        circuit = ov(solvers).between(solvers.weights["embed.W_E"], solvers.weights["unembed.W_U"])
+        assert torch.equal(circuit.matrix[0, 1, 0], torch.eye(VOCABULARY))
+        assert circuit.matrix[0, 1, 1:].abs().max() == 0
+        assert circuit.matrix[0, 0].abs().max() == 0  # layer 0 brings tokens, and predicts nothing
+        tokens = solvers.weights["embed.W_E"]
+        shared = ov(solvers).between(rows=tokens[0])  # one matrix for all members
+        assert torch.equal(shared.matrix, ov(solvers).between(rows=tokens).matrix)
+        assert shared.matrix.shape == (2, 2, HEADS, VOCABULARY, tokens.shape[-1])
+        with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
+            qk(initialise(FNNSpec(layers=1, width=4, hidden=4), SHAPE, [0]))
+
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 class TestAgainstTheWeights:
-    @pytest.fixture
-    def model(self, spec):
-        return initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
-
     def test_first_layer_is_the_product_of_weights(self, model):
         weights = model.weights
         for found, rows in (
@@ -140,3 +155,31 @@ REFUSED = [
 def test_what_has_no_directions_is_named(solver, ask, message):
     with pytest.raises((SiteError, SpecError), match=message):
         ask(solver)
+
+
+@pytest.mark.parametrize("spec", (SPECS | OTHERS).values(), ids=SPECS | OTHERS)
+class TestMatrices:
+    def test_scores(self, model):
+        record = look(model, INPUTS, record=["blocks.*.hook_resid_pre", "blocks.*.attn.hook_attn_scores_unmasked"])
+        matrix = qk(model).matrix
+        for layer in range(2):
+            x = record[f"blocks.{layer}.hook_resid_pre"]
+            scores = torch.einsum("m b q w, m h w v, m b k v -> m b h q k", x, matrix[:, layer], x)
+            seen = record[f"blocks.{layer}.attn.hook_attn_scores_unmasked"]
+            assert (scores - seen).abs().max() < 1e-10
+
+    def test_outputs(self, model):
+        record = look(model, INPUTS, record=["blocks.**.hook_*", "blocks.*.attn.hook_pattern"])
+        matrix = ov(model).matrix
+        for layer in range(2):
+            x, pattern = record[f"blocks.{layer}.hook_resid_pre"], record[f"blocks.{layer}.attn.hook_pattern"]
+            outputs = torch.einsum("m b h q k, m b k w, m h w v -> m b q v", pattern, x, matrix[:, layer])
+            assert (outputs - record[f"blocks.{layer}.hook_attn_out"]).abs().max() < 1e-10
+
+    def test_singular_values(self, model):
+        tokens, outputs = model.weights["embed.W_E"], model.weights["unembed.W_U"]
+        for circuit in (qk(model), ov(model), ov(model).between(tokens, outputs)):
+            values = circuit.singular_values
+            expected = torch.linalg.svdvals(circuit.matrix)
+            assert values.shape[-1] == min(circuit.left.shape[-1], *circuit.matrix.shape[-2:])
+            assert (values - expected[..., : values.shape[-1]]).abs().max() < 1e-10

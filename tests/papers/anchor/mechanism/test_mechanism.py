@@ -171,10 +171,7 @@ def test_norms_are_those_of_the_second_linear_map(ensemble, batch):
     ensemble.weights["blocks.0.mlp.W_out"][:] = 2 * torch.eye(48, 16)
     record = look(ensemble, batch.inputs, record=["blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"])
     found = follow_stages(ensemble, batch)
-    for name, site in (
-        (STREAM, "blocks.0.hook_resid_pre"),
-        (ADDED, "blocks.0.hook_attn_out"),
-    ):
+    for name, site in ((STREAM, "blocks.0.hook_resid_pre"), (ADDED, "blocks.0.hook_attn_out")):
         norms = 2 * record[site].clamp(min=0).norm(dim=-1)  # [member batch position]
         torch.testing.assert_close(found[name].norm, norms.mean(dim=(1, 2)))
         torch.testing.assert_close(found[name].norms, norms[:, key_positions(batch) == MIDDLE].mean(dim=1))

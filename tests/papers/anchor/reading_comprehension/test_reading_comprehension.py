@@ -119,10 +119,7 @@ def test_a_model_that_shifts_and_matches_does_what_the_paper_says_of_another_tas
 
 @pytest.mark.slow
 def test_members_that_did_not_learn_are_not_judged_and_what_heads_attend_to():
-    alone, together = (
-        see(run([0.98], [1.0], PAPERS)),
-        see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED)),
-    )
+    alone, together = (see(run([0.98], [1.0], PAPERS)), see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED)))
     judged = {name: value for name, value in values_of(STUDY, together).items() if name != "learned"}
     assert judged == pytest.approx({name: values_of(STUDY, alone)[name] for name in judged}, abs=1e-5)
     none = values_of(STUDY, see(run([0.89], [1.0], PAPERS)))
