@@ -218,6 +218,8 @@ def test_descent_on_all_matrices_is_that_of_autograd():
         with torch.no_grad():
             for matrix, gradient in zip(matrices, gradients, strict=True):
                 matrix -= 2.0 * gradient
+    frozen = one_layer.train(law, sample, 2.0, at=(1, 2), feed_forward=False)
+    assert not frozen[2].feedforward.any() and frozen[2].value.any() and frozen[2].key_query.any()
     found = one_layer.train(law, sample, 2.0, at=(0, 40))
     assert [*found] == [0, 40] and not any(one.any() for one in vars(found[0]).values())
     forward, value = (model.projected(one).detach().numpy() for one in matrices[:2])

@@ -58,8 +58,13 @@ def probabilities(logits: Float[np.ndarray, "sample output"]) -> Float[np.ndarra
     return np.asarray(risen / risen.sum(axis=1, keepdims=True))
 
 
-def train(law: UniformRecall, sample: Sequences, rate: float, at: Collection[int]) -> Mapping[int, OneLayer]:
-    """Return the matrices at some steps of gradient descent from zero on all of a sample, with one learning rate."""
+def train(
+    law: UniformRecall, sample: Sequences, rate: float, at: Collection[int], feed_forward: bool = True
+) -> Mapping[int, OneLayer]:
+    """Return the matrices at some steps of gradient descent from zero on all of a sample, with one learning rate.
+
+    Without `feed_forward`, W_F stays zero.
+    """
     outputs, shares = law.tokens + 1, (sample.counts(law.tokens) / law.length).astype(np.float32)
     now = OneLayer(*(np.zeros(shape, np.float32) for shape in (outputs, (outputs, outputs), outputs)))
     found = {}
@@ -68,7 +73,7 @@ def train(law: UniformRecall, sample: Sequences, rate: float, at: Collection[int
             found[step] = now
         move = now.descent(shares, sample.outputs, law.alpha)
         now = OneLayer(
-            now.feedforward + rate * move.feedforward,
+            now.feedforward + rate * feed_forward * move.feedforward,
             now.value + rate * move.value,
             now.key_query + rate * move.key_query,
         )

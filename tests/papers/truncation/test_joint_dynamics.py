@@ -25,11 +25,23 @@ CURVES = {
 }
 
 
+ALONE = {
+    "attention to trigger": torch.tensor([2.0, 5.0]),
+    "part of trigger": torch.tensor([0.3, 0.5]),
+    "noise": torch.tensor([0.5, 0.4]),
+    "noise without row": torch.tensor([0.1, 0.04]),
+}
+
+
 def seen_of(*changes):
     """One training set for each change of the curves."""
     along = {name: torch.tensor([{**CURVES, **one}[name] for one in changes]).double() for name in CURVES}
     return seen_by_hand(
-        Seen, setting=Setting(UniformRecall(10, 20, 0.5), 8, len(changes), 400), steps=STEPS, along=along
+        Seen,
+        attention_alone=ALONE,
+        setting=Setting(UniformRecall(10, 20, 0.5), 8, len(changes), 400),
+        steps=STEPS,
+        along=along,
     )
 
 
@@ -44,6 +56,9 @@ def test_claims_of_curves_made_by_hand():
         "in-order": 1,
         "noise-stays": pytest.approx(0.24),
         "right-without": pytest.approx(3),
+        "trigger-attended": pytest.approx(3.5),
+        "trigger-holds-noise": pytest.approx(0.4),
+        "row-removes-noise": pytest.approx(0.15),
     }
     assert results_of(STUDY, seen)["in-order"].detail == "mean steps 2.67, 150, 300"
 
@@ -107,6 +122,29 @@ def test_quantities_of_known_matrices(monkeypatch):
         "right": full[1] / full.sum(),
         "noise without W_F": alone[4] / alone.sum(),
         "right without W_F": alone[1] / alone.sum(),
+    })  # fmt: skip
+
+
+def test_what_attention_holds_without_the_layer_by_known_matrices(monkeypatch):
+    """Of 0 the trigger, twice, 1 to 3 and 4 the noise, once each; the trigger has three times the others' weight."""
+    law, sequence = UniformRecall(4, 6, 0.5), np.array([1, 0, 2, 0, 4, 3])
+    drawn = Sequences(sequence[:, None], np.array([1]), np.array([1]))
+    monkeypatch.setattr(UniformRecall, "draw", lambda self, random, samples: drawn)
+    value = np.zeros((5, 5))
+    value[4], value[1, 1] = [6, 1, 1, 1, 0], 4
+    weights = OneLayer(np.zeros(5), value, np.array([np.log(3), 0, 0, 0, 0]))  # 3 + 3 of 10 to the trigger
+    asked = []
+    monkeypatch.setattr(
+        joint_dynamics, "train", lambda law, sample, rate, at, feed_forward: asked.append(feed_forward) or {7: weights}
+    )
+    found = joint_dynamics._without_layer(Setting(law, 1, 1, 7), 0)
+    assert asked == [False]
+    noise, other = np.exp(0.6 * 6 + 0.3), np.exp(0.4)
+    assert found == pytest.approx({
+        "attention to trigger": 0.6 / (2 / 6),
+        "part of trigger": 3.6 / 3.9,
+        "noise": noise / (noise + other + 3),
+        "noise without row": 1 / (1 + other + 3),
     })  # fmt: skip
 
 

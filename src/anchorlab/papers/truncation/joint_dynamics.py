@@ -21,7 +21,7 @@ from anchorlab.lens import first_crossing
 from anchorlab.rng import generator
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, curves_against, measures_in, over, reading
 from anchorlab.theory.one_layer import probabilities, train
-from anchorlab.theory.uniform_recall import TRIGGER, UniformRecall
+from anchorlab.theory.uniform_recall import TRIGGER, Sequences, UniformRecall
 
 LEVEL = 1.0
 """How far a matrix moves logits or scores apart, in nats, until it counts as learned."""
@@ -58,6 +58,12 @@ class Seen(Reading):
         return {name: torch.tensor([each[name] for each in sets], dtype=torch.float64) for name in sets[0]}
 
     @reading
+    def attention_alone(self) -> Mapping[str, Float[Tensor, "set"]]:
+        """What the matrices hold and predict at the end of training without W_F, by name."""
+        sets = [_without_layer(self.setting, index) for index in range(self.setting.sets)]
+        return {name: torch.tensor([each[name] for each in sets], dtype=torch.float64) for name in sets[0]}
+
+    @reading
     def noise_learned(self) -> Int[Tensor, "set"]:
         """The place in `steps` at which the noise first has nine tenths of its probability; the last one for never."""
         learned = self.along["noise"] >= 0.9 * float(self.setting.law.alpha)
@@ -72,12 +78,33 @@ class Seen(Reading):
         return first_crossing(self.steps, self.along[name], -LEVEL if falling else LEVEL, falling)
 
 
+def _draw(setting: Setting, index: int) -> tuple[Sequences, Sequences, Float[np.ndarray, "sample token"]]:
+    """Return a training set, as many other sequences, and the shares of tokens in the latter."""
+    law = setting.law
+    random = generator(0, "joint dynamics", law.tokens, law.length, index)
+    trained, tested = (law.draw(random, setting.samples) for _ in range(2))
+    return trained, tested, (tested.counts(law.tokens) / law.length).astype(np.float32)
+
+
+def _without_layer(setting: Setting, index: int) -> dict[str, float]:
+    """Train on one set with W_F held at zero; return what attention to the trigger does at the end."""
+    trained, _, shares = _draw(setting, index)
+    weights = train(setting.law, trained, rate=1.0, at={setting.steps}, feed_forward=False)[setting.steps]
+    attention, attended = weights.attend(shares)
+    parts, row = (attention * weights.value[-1]).mean(axis=0), weights.value.copy()
+    row[-1] = 0
+    return {
+        "attention to trigger": float(attention[:, TRIGGER].mean() / shares[:, TRIGGER].mean()),
+        "part of trigger": float(parts[TRIGGER] / parts.sum()),
+        "noise": float(probabilities(attended)[:, -1].mean()),
+        "noise without row": float(probabilities(attention @ row.T)[:, -1].mean()),
+    }
+
+
 def _follow(setting: Setting, steps: list[int], index: int) -> dict[str, list[float]]:
     """Train on one set; return every quantity at the given steps."""
     law, found = setting.law, dict[str, list[float]]()
-    random = generator(0, "joint dynamics", law.tokens, law.length, index)
-    trained, tested = (law.draw(random, setting.samples) for _ in range(2))
-    shares = (tested.counts(law.tokens) / law.length).astype(np.float32)
+    trained, tested, shares = _draw(setting, index)
     rows, ordinary = np.arange(setting.samples), slice(TRIGGER + 1, law.noise_token)
     for weights in train(law, trained, rate=1.0, at=set(steps)).values():
         attention, attended = weights.attend(shares)
@@ -181,6 +208,40 @@ def right_without(seen: Seen) -> Measurement:
     Probability of the right token without W_F divided by its probability with all matrices, at the end.
     """
     return over(seen.along["right without W_F"][:, -1] / seen.along["right"][:, -1], SETS)
+
+
+SINKS = "our question; section 6 ii", "nothing: it asks whether attention sinks hold global associations"
+"""The same of the questions on attention sinks."""
+
+
+@claim(*SINKS, at_least(2.0), own=True)
+def trigger_attended(seen: Seen) -> Measurement:
+    """Without a feed-forward layer, the trigger becomes an attention sink.
+
+    Mean attention to the trigger divided by its share of the sequence, at the end of training with W_F held at zero.
+    """
+    return over(seen.attention_alone["attention to trigger"], SETS)
+
+
+@claim(*SINKS, at_least(0.5), own=True)
+def trigger_holds_noise(seen: Seen) -> Measurement:
+    """Without a feed-forward layer, the trigger's value holds most of the noise.
+
+    Part of the noise's mean logit that comes from attention to the trigger, at the end of training with W_F held at
+    zero.
+    """
+    return over(seen.attention_alone["part of trigger"], SETS)
+
+
+@claim(*SINKS, at_most(0.25), own=True)
+def row_removes_noise(seen: Seen) -> Measurement:
+    """Without a feed-forward layer, one row of W_V holds the noise.
+
+    Probability of the noise without the row W_U(N+1)ᵀ W_V, a part of rank one, divided by the probability with it, at
+    the end of training with W_F held at zero.
+    """
+    alone = seen.attention_alone
+    return over(alone["noise without row"] / alone["noise"], SETS)
 
 
 def _figure(seen: Seen, title: str, names: tuple[str, ...], y_label: str) -> LineFigure:
