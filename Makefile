@@ -26,7 +26,7 @@ SLOW := browser or killed or language or slow
 REST := build/rest.txt
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
-PAPER := $(addprefix truncation/,associative-memory attention-gradient joint-dynamics one-step rank-one-noise)
+PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
 .PHONY: demo notebooks language language-2 test test-rest test-types test-slow test-bytes test-bytes-all test-wheel \
 	test-installed test-nnsight test-versions test-bounds test-lowest nightly release lint types imports compile docs \
