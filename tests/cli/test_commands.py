@@ -2,8 +2,6 @@ import json
 
 import pytest
 
-from anchorlab.cli.removed import REMOVED
-
 COLUMNS = 80
 
 
@@ -207,11 +205,3 @@ def test_a_narrow_character_set(workplace):
         check=True,
     )
     assert b"? " in said.stdout
-
-
-@pytest.mark.parametrize("removed", REMOVED)
-def test_a_removed_command_or_option_names_its_replacement_in_one_line(anchorlab, removed):
-    for words in (removed.split(), [*removed.split(), "--store=elsewhere"]):
-        said = anchorlab(*words)
-        assert (said.code, said.out) == (2, "")
-        assert said.err == f"anchorlab: {removed}: was removed in version 0.3; {REMOVED[removed]}\n"

@@ -207,7 +207,6 @@ def test_a_process_that_was_thought_to_be_dead_can_no_longer_write(store, cell):
             first.write_state(1, {"weight": torch.ones(1)})
             with second:
                 assert len(list(run.state_path.glob("chunk-*"))) == 1
-                assert first.taken_over and not second.taken_over
                 for write in (first.write_state, first.write_checkpoint):
                     with pytest.raises(StoreError, match=r"chunk-0000\..*cannot be written: No such file"):
                         write(2, {"weight": torch.zeros(1)})

@@ -12,7 +12,6 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter,
 from anchorlab import __version__
 from anchorlab.cli.options.complete import completion_words
 from anchorlab.cli.options.fields import fold
-from anchorlab.cli.removed import refuse_removed
 from anchorlab.cli.terminal.signals import Terminated, ending_once
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, is_out_of_memory
 from anchorlab.printable import printable
@@ -93,7 +92,6 @@ def launch(
 
         import_modules(imports)
     tokens = list(words)
-    refuse_removed(tokens)
     if tokens[:1] == ["runs"] and (len(tokens) == 1 or (tokens[1].startswith("-") and tokens[1] not in _OF_GROUP)):
         tokens.insert(1, "list")
     return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")

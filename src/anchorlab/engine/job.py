@@ -15,7 +15,7 @@ import torch
 from anchorlab.engine.modules import import_modules, import_script
 from anchorlab.engine.notes import Note
 from anchorlab.engine.plan import Plan
-from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, StoreError, is_out_of_memory
+from anchorlab.errors import AnchorlabError, DamagedChunkError, is_out_of_memory
 from anchorlab.models import denormals_as_zero
 from anchorlab.runs import ChunkDirectory, Run
 from anchorlab.runs.environment import environment, processor
@@ -61,25 +61,17 @@ class Job:
     def train(self, report: Callable[[Progress], None]) -> None:
         """Train all chunks to the end, each from its newest state; those at the same step go on together.
 
-        Errors: the first error of any chunk; the others may then be unfinished too. `InUseError` if another job has
+        Errors: the first error of any chunk; the others may then be unfinished too. `StoreError` if another job has
         begun one of the chunks meanwhile.
         """
         named = [(Run(Path(self.store, address)), index) for address, index in self.chunks]
         chunks = [_Chunk.of(run, index) for run, index in named if not run.finished and not run.chunk(index).finished]
         with ExitStack() as opened:
-            try:
-                for chunk in chunks:
-                    opened.enter_context(chunk.files)
-                    chunk.load(report)
-                for _, alike in groupby(sorted(chunks, key=_Chunk.begins_at), _Chunk.begins_at):
-                    self._train_together(list(alike), report)
-            except StoreError as error:
-                if all(chunk.run.finished or chunk.files.finished for chunk in chunks):  # by another attempt
-                    return
-                if (taken := next((chunk for chunk in chunks if chunk.files.taken_over), None)) is None:
-                    raise
-                problem = "another process has begun it meanwhile; run again once that has ended"
-                raise InUseError(f"{taken.files.path}: {problem}") from error
+            for chunk in chunks:
+                opened.enter_context(chunk.files)
+                chunk.load(report)
+            for _, alike in groupby(sorted(chunks, key=_Chunk.begins_at), _Chunk.begins_at):
+                self._train_together(list(alike), report)
 
     def __call__(self) -> AnchorlabError | None:
         """Train the chunks in another process, with notes for the driver; return the error that ended it, or None."""

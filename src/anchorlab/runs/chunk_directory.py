@@ -115,11 +115,6 @@ class ChunkDirectory:
         self._remove("", but=())
 
     @property
-    def taken_over(self) -> bool:
-        """Whether another process has begun a new attempt since this one opened the chunk, or has removed the run."""
-        return self._attempt is not None and not self._attempt.exists()
-
-    @property
     def finished(self) -> bool:
         """Whether the chunk has its result."""
         return self._result_path() is not None
