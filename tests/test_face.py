@@ -83,14 +83,7 @@ def test_an_unknown_name_and_one_of_another_home(name, told):
         getattr(al, name)
 
 
-@pytest.mark.untyped  # in place of the effects, what was handed on
-def test_former_names_work_and_that_of_effects_warns(monkeypatch):
-    module = import_module("anchorlab.lens.effects.effects")
-    monkeypatch.setattr(module, "effects", lambda *given, **named: (given, named))
-    for function in (al.sweep, al.lens.sweep):
-        with pytest.warns(FutureWarning, match=r"^al\.sweep is now al\.effects; a sweep is a grid of trainings"):
-            assert function(1, over="head") == ((1,), {"over": "head"})
-    assert "sweep" not in dir(al)
+def test_the_former_name_works():
     assert al.rankings is al.truth
 
 

@@ -52,7 +52,6 @@ _NAMES = {
 }
 _FACE = {name: package for package, names in _NAMES.items() for name in names}
 _SPELLED = {"run": "open_run", "rankings": "truth"}  # `al.engine.run` trains; `al.rankings` is the former name
-_FORMER = {"sweep": "lens"}  # it warns, and names its present spelling
 _SUBPACKAGES = {*_NAMES, "cli", "errors", "interop", "papers", "rankings", "theory", "truth", "viewer"}
 
 __all__ = ["__version__", *_FACE]
@@ -77,10 +76,9 @@ hand_down(
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return import_module(f"anchorlab.{_SPELLED.get(name, name)}")
-    home = _FACE.get(name) or _FORMER.get(name)
-    if home is None:
+    if name not in _FACE:
         raise AttributeError(f"module 'anchorlab' has no attribute {name!r}{_hint(name)}")
-    return getattr(import_module(f"anchorlab.{home}"), _SPELLED.get(name, name))
+    return getattr(import_module(f"anchorlab.{_FACE[name]}"), _SPELLED.get(name, name))
 
 
 def _hint(name: str) -> str:

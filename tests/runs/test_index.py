@@ -1,12 +1,10 @@
 """The index gives what the run directories say, whatever happens to its file."""
 
 import json
-import os
 import random
 import sqlite3
 import subprocess
 import sys
-import time
 import warnings
 import zlib
 from multiprocessing import get_context
@@ -160,18 +158,6 @@ def test_an_index_with_another_table_or_without_json_is_made_anew(filled, change
         assert ends_in(filled) == before and len(before) == 4
     with sqlite3.connect(Index(filled.root).path) as connection:
         assert connection.execute("SELECT count(*), count(ends) FROM runs").fetchone() == (4, 4)
-
-
-def test_an_index_that_nobody_used_for_long_is_removed_when_another_is_made(filled):
-    listed(filled)
-    old = Index(filled.root).path
-    for days, kept in ((80, True), (100, False)):
-        past = time.time() - days * 86400
-        os.utime(old.with_suffix(".lock"), (past, past))
-        moved = filled.root.rename(filled.root.with_name(f"moved {days}"))
-        assert len(Index(moved).entries()) == 5
-        moved.rename(filled.root)
-        assert old.exists() == kept
 
 
 def test_where_no_index_can_be_written_the_runs_are_listed_all_the_same(filled, tmp_path, monkeypatch):

@@ -86,22 +86,6 @@ def test_seeds_and_names(tmp_path):
     assert read_sweep(tmp_path / "mine.toml")[0].name == "own/that"
 
 
-def test_points_are_named_in_the_files_order_whatever_comments_and_quotes(tmp_path):
-    grid = "[grid]\nrecipe.weight_decay = [0.1]\nmodel.layers = [2, 1]\nrecipe.data.size = [200]\n"
-    (tmp_path / "mine.toml").write_text(f"{TASK}{grid}")
-    study, _ = read_sweep(tmp_path / "mine.toml")
-    labels = [one.label for one in study.experiments_of("quick")]
-    assert labels == ["weight decay 0.1, layers 2, size 200", "weight decay 0.1, layers 1, size 200"]
-    base = 'name = "sweep/grid"\ntask = "anchor/identity"\n# A grid of learning_rate = [1]\n[model]\nlayers = 2\n'
-    grid = '[grid]\nrecipe.learning_rate = [1e-3]\n"model.layers" = [2, 1]\n'
-    (tmp_path / "mine.toml").write_text(base + grid)
-    study, _ = read_sweep(tmp_path / "mine.toml")
-    assert [one.label for one in study.experiments_of("quick")] == [
-        "learning rate 0.001, layers 2",
-        "learning rate 0.001, layers 1",
-    ]
-
-
 def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
     both = '[[hypothesis]]\nname = "NAME"\nstatement = "S"\nmetric = "loss"\nruns = "layers NAME"\nat_least = 0\n'
     text = f'{TASK}seeds = 2\nmetric = "loss"\n{SMALL}{GRID}'

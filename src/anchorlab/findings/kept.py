@@ -10,13 +10,13 @@ FINDINGS = "findings.json"
 """The file with the findings of a study under a profile."""
 
 
-def kept_findings(store: Store, without: str | None = None) -> list[Findings]:
-    """Return the findings of every study in the store, by study and profile, except in folders that contain `without`.
+def kept_findings(store: Store) -> list[Findings]:
+    """Return the findings of every study in the store, by study and profile.
 
     Errors: `StoreError` that names a damaged file.
     """
     found = []
-    for path in study_files(store.root, FINDINGS, without):
+    for path in study_files(store.root, FINDINGS):
         try:
             found.append(Findings.from_json(read_data(path, MOST_BYTES_OF_RESULTS)))
         except OSError as error:

@@ -16,7 +16,6 @@ from anchorlab.lens.effects import (
     patch,
     patch_paths,
     steer,
-    sweep,
 )
 from anchorlab.lens.emergence import (
     CrossingOrder,

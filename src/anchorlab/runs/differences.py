@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.runs.entry import Entry, flat
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 MISSING = "—"
 """Stands for the value of a field that one of the two specifications lacks."""
 
-_EXHAUSTIVE = 2  # try every set of up to this number of fields; then add fields greedily
 _NAMED_FIRST = ("model", "recipe", "task", "start", "members")
-_MOST = 200  # try every set only for up to this number of runs of one label
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -54,8 +51,7 @@ def side_by_side(first: "polars.DataFrame", second: "polars.DataFrame") -> "pola
 def differences(entries: Iterable[Entry]) -> dict[str, dict[str, Any]]:
     """Return, by address, the fields of the specification that tell a run from others with the same label.
 
-    A run with a unique label has no such fields, nor has a damaged run. The set of fields is a shortest one, or nearly
-    a shortest one if many fields or runs differ.
+    A run with a unique label has no such fields, nor has a damaged run. The set of fields is a shortest one, or nearly.
     """
     alike: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -70,33 +66,21 @@ def differences(entries: Iterable[Entry]) -> dict[str, dict[str, Any]]:
 
 
 def shortest(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return a shortest set of names whose values differ between any two rows that differ at all.
+    """Return a shortest set of names, or nearly, whose values differ between any two rows that differ at all.
 
     >>> shortest([{"a": "1", "b": "1"}, {"a": "1", "b": "2"}])
     ['b']
     """
-    names = sorted({name for row in rows for name in row})
-    columns = {name: tuple(row.get(name) for row in rows) for name in names}
-    # If several columns partition the rows in the same way, keep only the field that people would name first.
-    kinds: dict[tuple[int, ...], str] = {}
-    for name in sorted(names, key=_rank):
-        first: dict[str | None, int] = {}
-        division = tuple(first.setdefault(value, at) for at, value in enumerate(columns[name]))
-        if any(division):
-            kinds.setdefault(division, name)
-    wanted = len(set(zip(*kinds, strict=True))) if kinds else 1
-    if wanted == 1:
-        return []
-    if len(rows) <= _MOST:
-        for size in range(1, _EXHAUSTIVE + 1):
-            for one in combinations(kinds, size):
-                if len(set(zip(*one, strict=True))) == wanted:
-                    return sorted((kinds[division] for division in one), key=_rank)
-    taken: list[tuple[int, ...]] = []
-    while len(set(zip(*taken, strict=True))) < wanted:
-        rest = [division for division in kinds if division not in taken]
-        taken.append(max(rest, key=lambda division: len(set(zip(*taken, division, strict=True)))))
-    return sorted((kinds[division] for division in taken), key=_rank)
+    names = sorted({name for row in rows for name in row}, key=_rank)
+    columns = {name: column for name in names if len(set(column := [row.get(name) for row in rows])) > 1}
+
+    def parts(chosen: Iterable[str]) -> int:
+        return len(set(zip(*(columns[name] for name in chosen), strict=True)))
+
+    taken: list[str] = []
+    while parts(taken) < parts(columns):
+        taken.append(max(columns, key=lambda name: parts([*taken, name])))  # of several, what people would name first
+    return sorted(taken, key=_rank)
 
 
 def _rank(name: str) -> tuple[int, int, str]:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from operator import itemgetter
@@ -42,7 +41,6 @@ _DELETE = "DELETE FROM runs WHERE address = ?"
 _PARTS = ("task", "model", "recipe", "members")  # of a specification, each in a column, since many runs share them
 _BATCH = 1000  # runs that are read before the index is written
 _PATIENCE = 10.0  # seconds to wait for another process that uses the index
-_UNUSED = 90 * 86400.0  # seconds after which an index that nobody used is removed
 _Result = TypeVar("_Result")
 
 _Key = tuple[int, int]
@@ -124,8 +122,6 @@ class Index:
         """Return `work(table)` for the table on disk, which is made anew if damaged; None where it cannot be used."""
         with suppress(OSError, StoreError, RuntimeError):  # no right to write, in use for long, no home
             path = self.path
-            if not path.exists():
-                _remove_unused(path.parent)
             with locked(path.with_suffix(".lock"), _PATIENCE):
                 for _ in range(2):
                     try:
@@ -159,14 +155,6 @@ def _present(root: Path) -> dict[str, _Key | None]:
     finally:
         os.close(folder)
     return keys
-
-
-def _remove_unused(folder: Path) -> None:
-    """Remove the indexes that nobody used for long; their stores may be gone."""
-    for lock in folder.glob("*.lock"):
-        if lock.stat().st_mtime < time.time() - _UNUSED:  # a lock is written each time it is taken
-            discard(lock.with_suffix(".sqlite"))
-            discard(lock)
 
 
 def _batches(addresses: Sequence[str]) -> Iterator[Sequence[str]]:

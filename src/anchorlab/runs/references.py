@@ -83,14 +83,16 @@ def uses(root: Path) -> list[Use]:
     return [use for path in study_files(root, FILE) if (use := read_use(path.parent)) is not None]
 
 
-def study_files(root: Path, name: str, without: str | None = None) -> list[Path]:
-    """Return the files called `name` in the folders of every study and profile, in order of study and profile.
+def without_record(root: Path) -> list[str]:
+    """Return the findings whose runs were not recorded, by folder, such as `anchor-identity/quick`."""
+    found = study_files(root, "findings.json")
+    return [f"{path.parts[-3]}/{path.parts[-2]}" for path in found if not os.path.lexists(path.with_name(FILE))]
 
-    Folders that hold a file called `without` are left out.
-    """
+
+def study_files(root: Path, name: str) -> list[Path]:
+    """Return the files called `name` in the folders of every study and profile, in order of study and profile."""
     profiles = (profile for study in _folders(root / "studies") for profile in _folders(study))
-    found = [Path(profile, name) for profile in profiles if os.path.lexists(f"{profile}/{name}")]
-    return [path for path in found if without is None or not os.path.lexists(path.with_name(without))]
+    return [Path(profile, name) for profile in profiles if os.path.lexists(f"{profile}/{name}")]
 
 
 def _folders(folder: Path | str) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars
 
     from anchorlab.runs.entry import Entry
+    from anchorlab.runs.query import Fields
 
 _REMOVED = ".removed-"
 
@@ -104,12 +105,16 @@ class Store(Drawable):
         """
         from anchorlab.runs.query import damage_note
 
-        found, damaged = self._select(conditions)
+        _, found, damaged = self.matching(conditions)
         if damaged:
             warnings.warn(damage_note(damaged), RuntimeWarning, stacklevel=2)
         return found
 
-    def _select(self, conditions: Iterable[str]) -> "tuple[list[Entry], list[Entry]]":
+    def matching(self, conditions: Iterable[str]) -> "tuple[Fields, list[Entry], list[Entry]]":
+        """Return the fields of all runs, the runs that fulfil all conditions, and damaged ones that may fulfil them.
+
+        Errors: as `select`.
+        """
         from anchorlab.runs.index import Index
         from anchorlab.runs.query import Condition, Fields, chosen
         from anchorlab.runs.references import studies_by_run
@@ -117,7 +122,7 @@ class Store(Drawable):
         index, parsed = Index(self.root), [Condition.parse(one) for one in conditions]
         entries = index.entries()
         fields = Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(self.root))
-        return chosen(fields, parsed)
+        return fields, *chosen(fields, parsed)
 
     def metrics(self, *conditions: str) -> "polars.DataFrame":
         """Return the metrics of all finished runs that fulfil the conditions, as one table.
@@ -130,7 +135,7 @@ class Store(Drawable):
         """
         from anchorlab.runs.curves import all_metrics, intact_tables
 
-        found, undecided = self._select(conditions)
+        _, found, undecided = self.matching(conditions)
         asked = {one.address for one in [*found, *undecided] if one.state != "unfinished"}
         damaged = {one.address for one in [*found, *undecided] if one in undecided or one.state == "damaged"}
         tables = intact_tables(self.root, sorted(asked))

@@ -10,7 +10,7 @@ from anchorlab.engine import On, checked_device, run
 from anchorlab.engine.pool import Backend
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
-from anchorlab.findings.kept import FINDINGS, kept_findings
+from anchorlab.findings.kept import FINDINGS
 from anchorlab.findings.seal import seal
 from anchorlab.language.endpoint import Access
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, read_data
@@ -18,7 +18,7 @@ from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.atomic_files import file_name, write_file
-from anchorlab.runs.references import FILE, record_use, use_before
+from anchorlab.runs.references import record_use, use_before
 from anchorlab.studies.control import control_experiments, trainings, with_controls
 from anchorlab.studies.members import held, run_with_parts
 from anchorlab.studies.observation_context import ObservationContext
@@ -161,28 +161,6 @@ def _untrained(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the specification of `experiment.untrained()`, without the time that building its model takes."""
     start = {"start": _untrained(spec["start"])} if "start" in spec else {}
     return {**spec, **start, "trained": False}
-
-
-def without_record(store: Store) -> list[tuple[str, str, set[str] | None]]:
-    """Find findings that do not record their runs; return their study and profile with the addresses of those runs.
-
-    The runs are inferred from the study's present experiments; None if the store lacks one of them, or for a study that
-    is not built in. Each study and profile occurs once.
-
-    Errors: `StoreError` that names damaged findings.
-    """
-    kept = dict.fromkeys((one.study, one.profile) for one in kept_findings(store, without=FILE))
-    return [(study, profile, _behind_kept(store, study, profile)) for study, profile in kept]
-
-
-def _behind_kept(store: Store, study: str, profile: str) -> set[str] | None:
-    if study not in STUDIES:
-        return None
-    try:
-        needed = [one.cell for one in trainings(find_study(study), profile)]
-    except SpecError:
-        return None
-    return _behind(needed) if all(cell in store for cell in needed) else None
 
 
 def _findings_at(path: Path) -> Findings | None:

@@ -118,7 +118,7 @@ def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[s
     chosen = None if seeds is None else seeds_of(seeds)
     try:
         read = SweepFile.parse(data)
-        values = _as_written(values_by_path(read.grid), path)
+        values = values_by_path(read.grid)
         for at, some in values.items():
             if not isinstance(some, list):
                 raise SpecError(f"grid.{at}", f"{some!r:.40} is no list of values", "write [1, 2, 4]")
@@ -131,17 +131,6 @@ def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[s
         field = error.field.replace("vary", "grid", 1) if error.field.partition(".")[0] == "vary" else error.field
         raise SpecError(f"{path}: {field}", error.problem, error.remedy) from None
     return found, values
-
-
-def _as_written(values: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the values in the order of the file, which TOML's nested tables lose: points are named in that order."""
-    text = re.split(r"(?m)^\s*\[?\s*grid\b", path.read_text(encoding="utf-8-sig"), maxsplit=1)[-1]
-
-    def place(at: str) -> int:
-        found = re.search(rf"(?m)^[^#\n=]*\b{re.escape(at.rpartition('.')[2])}[\"']?\s*=", text)
-        return found.start() if found else len(text)
-
-    return {at: values[at] for at in sorted(values, key=place)}
 
 
 def _task(given: str | dict[str, Any], path: Path) -> Task:

@@ -1,14 +1,7 @@
 """Provable results about models and training, with numerical checks."""
 
 from anchorlab.theory.attention_gradient import LeadingOrder, first_step, key_query_gradient, leading_order
-from anchorlab.theory.information_flow import (
-    Flow,
-    depth_by_runs,
-    depth_by_search,
-    depth_by_sets,
-    least_depth,
-    lower_bound,
-)
+from anchorlab.theory.information_flow import Flow, depth_by_runs, least_depth, lower_bound
 from anchorlab.theory.one_layer import OneLayer
 from anchorlab.theory.one_step import (
     ENTRIES,

@@ -63,19 +63,11 @@ def least_depth(steps: int, flow: Flow = Flow()) -> int:
     return _least_exponent(2, 2 * steps + 1) if flow.causal else _least_exponent(3, 4 * steps + 1)
 
 
-def depth_by_sets(steps: int, causal: bool = False) -> int:
-    """Return the least number of layers by simulating the set of pieces at every position.
-
-    Uses only assumptions 1 and 2, with no limit on heads. With one head, choices matter: see `depth_by_search`.
-    """
-    return len(held_by_layer(steps, causal)) - 1
-
-
 def held_by_layer(steps: int, causal: bool = False) -> Bool[np.ndarray, "layer position piece"]:
     """Return the pieces that every position holds before the first layer and after each layer, until s_0 holds x_D.
 
-    Positions are s_0 .. s_2D; pieces are e_-1, which is the query's own position, and e_0 .. e_2D. Like
-    `depth_by_sets`, this uses only assumptions 1 and 2.
+    Positions are s_0 .. s_2D; pieces are e_-1, which is the query's own position, and e_0 .. e_2D. This
+    uses only assumptions 1 and 2, with no limit on heads.
     """
     # a set of pieces as the bits of one integer: bit 0 is e_-1, and sharing a piece is a bitwise and
     held = [1 << i | 1 << (i + 1) for i in range(2 * _checked(steps) + 1)]  # bit i + 1 is e_i
@@ -97,21 +89,6 @@ def depth_by_runs(steps: int, flow: Flow = Flow()) -> int:
     depth = 0
     while high[0] < 2 * steps:
         low, high = _next_runs(low, high, depth, flow)
-        depth += 1
-    return depth
-
-
-def depth_by_search(steps: int, causal: bool = False) -> int:
-    """Return a lower bound on the number of layers with one head, over all choices of the position to fetch from.
-
-    The choices are relaxed: each fetch may find any run that some sequence of choices produces at its source, even if
-    no single sequence produces all of these runs. If `depth_by_runs` equals the bound, both are exact. All runs are
-    enumerated, so use it only for short chains.
-    """
-    runs = [{(i - 1, i)} for i in range(2 * _checked(steps) + 1)]
-    depth = 0
-    while max(high for _, high in runs[0]) < 2 * steps:
-        runs = [_reachable(runs, i, causal) for i in range(len(runs))]
         depth += 1
     return depth
 
@@ -164,16 +141,3 @@ def _next_runs(
     if flow.heads == 1:
         return (partner, np.where(second, high, ahead)) if depth == 0 else (low, ahead)
     return np.minimum(low, partner), ahead
-
-
-def _reachable(runs: list[set[tuple[int, int]]], i: int, causal: bool) -> set[tuple[int, int]]:
-    found = set(runs[i])
-    for j, others in enumerate(runs):
-        if j == i or (causal and not _sees(i, j)):
-            continue
-        for low, high in runs[i]:
-            for other_low, other_high in others:
-                if other_low <= high and low <= other_high:
-                    found.add((min(low, other_low), max(high, other_high)))
-    # A run inside another one is never more useful.
-    return {one for one in found if not any(two != one and two[0] <= one[0] and one[1] <= two[1] for two in found)}

@@ -19,7 +19,7 @@ from anchorlab.cli.terminal.output import (
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
-    from anchorlab.runs import Entry, Fields, Store
+    from anchorlab.runs import Entry
 
 _WHERE = "Condition such as `model.layers=2` or `'test.accuracy>0.9'`, with = != < <= > >=; several must all hold."
 _FIRST_PAGE = 50  # runs that are shown unless --limit says otherwise
@@ -57,13 +57,15 @@ def list_(
     if limit is not None and limit < 0:
         raise SpecError("limit", f"{limit} is negative", "give a number of runs, or 0 for all")
     kept = shared.read_store(store)
-    fields, found = matching(kept, where, quiet=json)
-    if sort is None:
-        found = sorted(found, key=lambda entry: entry.changed, reverse=not reverse)
-    else:
-        found = ordered(fields, found, _names(sort, "sort"), reverse)
-    names = ["run", *_names(columns, "columns")] if columns else []
-    paths = list(dict.fromkeys(fields.resolve(name, "columns") for name in names))
+    with waiting("reading the runs of the store", quiet=json):
+        fields, found, damaged = kept.matching(where or ())
+        if sort is None:
+            found = sorted(found, key=lambda entry: entry.changed, reverse=not reverse)
+        else:
+            found = ordered(fields, found, _names(sort, "sort"), reverse)
+        names = ["run", *_names(columns, "columns")] if columns else []
+        paths = list(dict.fromkeys(fields.resolve(name, "columns") for name in names))
+    tell_damage(damaged)
     most = (0 if json else _FIRST_PAGE) if limit is None else limit
     page = found[:most] if most else found
     tell_damage([one for one in page if one.state != "damaged" and any(fields.is_lost(one, path) for path in paths)])
@@ -87,30 +89,6 @@ def list_(
         shown = counted(len(found), "run") if len(page) == len(found) else f"{len(page)} of {len(found)} runs"
         rest = "" if len(page) == len(found) else "; --limit 0 shows all"
         print_text(f"{shown}, {size_text(size)} in all{rest}")
-
-
-def matching(kept: "Store", where: list[str] | None, quiet: bool) -> "tuple[Fields, list[Entry]]":
-    """Return the fields of a store's runs, and the runs that fulfil all conditions.
-
-    Damaged runs that may belong to the selection are named on standard error.
-
-    Errors: `SpecError` for an invalid condition, or one on a field that no run has.
-    """
-    from anchorlab.runs import Condition, Fields, Index, chosen, studies_by_run
-
-    conditions = [Condition.parse(text) for text in where or ()]
-    index = Index(kept.root)
-    with waiting("reading the runs of the store", quiet):
-        entries = index.entries()
-
-    def ends() -> dict[str, dict[str, float]]:
-        with waiting("reading the metrics of the runs", quiet):
-            return index.ends(entries)
-
-    fields = Fields(entries, ends, lambda: studies_by_run(kept.root))
-    found, damaged = chosen(fields, conditions)
-    tell_damage(damaged)
-    return fields, found
 
 
 def tell_damage(entries: "Sequence[Entry]") -> None:

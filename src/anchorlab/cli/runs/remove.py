@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.runs.list import matching, print_runs
-from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text, size_text
+from anchorlab.cli.runs.list import print_runs, tell_damage
+from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text, size_text, waiting
 from anchorlab.errors import SpecError
 from anchorlab.printable import first_few, printable
 
 if TYPE_CHECKING:
-    from anchorlab.runs import Entry, Store, Use
+    from anchorlab.runs import Entry
 
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _FIRST_PAGE = 50
@@ -63,7 +63,8 @@ def prune_(
     yes
         Remove them without asking.
     """
-    from anchorlab.runs import KINDS, Store, removable
+    from anchorlab.runs import KINDS, Store, removable, uses
+    from anchorlab.runs.references import without_record
     from anchorlab.spec import unknown_name
 
     for kind in kinds:
@@ -71,15 +72,17 @@ def prune_(
             raise unknown_name("kinds", kind, KINDS, "kind")
     oldest = None if older_than is None else time.time() - _age(older_than)
     kept = Store(store)
-    fields, wanted = matching(kept, where, quiet=json)
-    used, unknown = _uses(kept)
+    with waiting("reading the runs of the store", quiet=json):
+        fields, wanted, damaged = kept.matching(where or ())
+    tell_damage(damaged)
+    unknown = without_record(kept.root)
     if "orphans" in kinds and unknown:
         raise SpecError(
             "kinds",
             f"findings of {first_few(unknown)} do not say which runs they were made from",
             "run these studies again, which reuses their runs, or delete their findings",
         )
-    every = removable(fields.entries, used)
+    every = removable(fields.entries, uses(kept.root))
     asked = {one.address for one in wanted if oldest is None or one.modified < oldest}
     found = {kind: [one for one in runs if one.address in asked] for kind, runs in every.items()}
     if not kinds:
@@ -129,26 +132,6 @@ def _age(text: str) -> float:
     if match is None:
         raise SpecError("older-than", f"{text!r} is not an age", "write hours, days or weeks, such as 12h, 30d or 4w")
     return float(match[1]) * _SECONDS[match[2]]
-
-
-def _uses(store: "Store") -> "tuple[list[Use], list[str]]":
-    """Return the runs behind the findings of a store, and the studies whose runs are unknown."""
-    from anchorlab.runs import Use, uses
-    from anchorlab.runs.references import FILE, study_files
-
-    found = uses(store.root)
-    if not study_files(store.root, "findings.json", without=FILE):
-        return found, []
-
-    from anchorlab.studies.running import without_record  # imports torch, which most stores do not need here
-
-    unknown = []
-    for study, profile, behind in without_record(store):
-        if behind is None:
-            unknown.append(f"{study} ({profile})")
-        else:
-            found.append(Use(study, profile, frozenset(behind)))
-    return found, unknown
 
 
 def _print_counts(found: "dict[str, list[Entry]]", unknown: Sequence[str], json: bool) -> None:

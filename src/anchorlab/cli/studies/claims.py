@@ -35,7 +35,6 @@ _COLOURS = {
     "met": "green",
     "not met": "red",
 }
-_FIRST_PAGE = 1000  # results that are printed unless --limit says otherwise
 _MOST_PROFILES = 20  # profiles of a study that are named
 
 
@@ -54,17 +53,11 @@ class _Block(NamedTuple):
     with_profile: bool = False
     published: bool = False
 
-    @property
-    def size(self) -> int:
-        """The number of results; a study without claims counts, too, since its heading is a line."""
-        return len(self.rows) or 1
-
 
 def claims(
     *names: shared.StudyName,
     measured: shared.Flag = False,
     counts: shared.Flag = False,
-    limit: int | None = None,
     store: shared.StoreFolder = None,
     json: shared.Flag = False,
 ) -> None:
@@ -89,14 +82,9 @@ def claims(
         Leave out studies that have not been run in this store.
     counts
         Print only the counts.
-    limit
-        Number of results to print: by default 1000, with `--json` all; 0 for all.
     json
         Print JSON: one entry for each claim and profile; with `--counts`, an object of counts.
     """
-    if limit is not None and limit < 0:
-        raise SpecError("limit", f"{limit} is negative", "give a number of results, or 0 for all")
-
     from anchorlab.findings import ledger
     from anchorlab.findings.kept import kept_findings
     from anchorlab.papers.words import statements
@@ -130,7 +118,7 @@ def claims(
     elif json:
         rows = [evidence_data(one) for entry in entries for one in entry.evidence]
         rows += [_unmeasured(one, study) for study in missing for one in study.unmeasured()]
-        print_json(rows[: limit or None])
+        print_json(rows)
     elif not kept and not missing:
         print_text("none of these studies has been run in this store yet")
     elif counts:
@@ -138,7 +126,7 @@ def claims(
     else:
         blocks = [_entries_block(name, list(own)) for name, own in groupby(entries, key=lambda entry: entry.study)]
         blocks += map(_published_block, missing)
-        _print_blocks([*blocks, *map(_findings_block, silent)], _FIRST_PAGE if limit is None else limit)
+        _print_blocks([*blocks, *map(_findings_block, silent)])
         if results:
             _print_counts(results)
 
@@ -221,7 +209,7 @@ def _unmeasured(result: "ClaimResult", study: "Statements") -> dict[str, Any]:
 
 def print_claims(kept: "Sequence[Findings]") -> None:
     """Print the claims of findings, study by study: each with its verdict, our value and the paper's."""
-    _print_blocks(list(map(_findings_block, kept)), 0)
+    _print_blocks(list(map(_findings_block, kept)))
 
 
 def print_origin(findings: "Findings", page: Path | None) -> None:
@@ -275,22 +263,15 @@ def _entries_block(study: str, entries: "Sequence[LedgerEntry]") -> _Block:
     return _Block(head, [row for row in rows if row[1] or several], several)
 
 
-def _print_blocks(blocks: Sequence[_Block], most: int) -> None:
-    """Print the first `most` results, under the headings of their studies; 0 for all."""
-    total = sum(block.size for block in blocks)
-    left, console = most or total, Console()
+def _print_blocks(blocks: Sequence[_Block]) -> None:
+    console = Console()
     width = max(console.width - 4, 1)
     for block in blocks:
-        if left <= 0:
-            break
         print_text(block.head)
         if block.rows:
-            lines = [line for row in block.rows[:left] for line in _lines(*row, block)]
+            lines = [line for row in block.rows for line in _lines(*row, block)]
             parts = [part for sign, line in lines for part in _wrapped(sign, line, width, console)]
             print_text(Text("\n").join(parts).append("\n"), wrapped=False)
-        left -= block.size
-    if total > most > 0:
-        print_text(f"{most} of {total} results; name studies, or --limit 0 shows all")
 
 
 def _lines(result: "ClaimResult", strongest: bool, block: _Block) -> Iterator[tuple[str | Text, Text]]:

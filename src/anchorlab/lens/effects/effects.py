@@ -1,10 +1,9 @@
 """Effects: what one intervention does to the answers at each site, head or position, one place at a time."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -188,13 +187,6 @@ def effects(
             found = torch.stack([by_place(change, int(at > 0)) for at, change in enumerate(every)], dim=2)
     baseline, values = found[..., 0], found[..., 1:].reshape(len(metrics), members, len(sites), *sizes)
     return Effects(tuple(metrics), sites, tuple(over), baseline, values)
-
-
-def sweep(*given: Any, **named: Any) -> Effects:
-    """Return `effects(...)`, the present name of this function, with a warning."""
-    text = "al.sweep is now al.effects; a sweep is a grid of trainings (anchorlab sweep, al.studies.sweep_study)"
-    warnings.warn(text, FutureWarning, stacklevel=2)
-    return effects(*given, **named)
 
 
 def place_sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, over: Sequence[str]) -> list[int]:

@@ -49,13 +49,13 @@ class Seen(Reading):
     frequency = reading(lambda seen: answer_frequency())  # how often training shows what each anchor asks for in test
 
 
-def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> Float[Tensor, "anchor"]:
+def answer_frequency() -> Float[Tensor, "anchor"]:
     """Return the expected frequency, as training labels, of each anchor's answers in the test.
 
     In training anchor b is drawn one time in ten, its key uniformly among those allowed; the answer y then occurs once
     for every b whose key y - b is allowed. Counted from the definition of the task, not from samples.
     """
-    first, last = items
+    first, last, held_out = 20, 100, 8  # the task's items, and the keys that each anchor never has in training
 
     def own(anchor: int) -> range:
         return range(first + held_out * (anchor - 1), first + held_out * anchor)
