@@ -9,7 +9,7 @@ from scipy import stats
 from torch import tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.interval import FEW, interval_again, share, student
+from anchorlab.findings.interval import FEW, interval_again, share
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.interval import bootstrap, interval
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
@@ -56,7 +56,6 @@ def test_resamples_that_all_give_one_value_reach_to_the_next_units():
     steps = [1000.0] * 6 + [1500.0] * 22 + [2000.0] * 10 + [20_000.0] * 2
     assert interval(tensor(steps), torch.median) == (1000, 2000)
     assert interval_again(1500.0, steps, (1500, 1500), None) == (1000, 2000)
-    assert interval_again(1500.0, steps, student(steps, 1500.0), None) == (1000, 2000)  # as it was kept before
     assert interval(tensor([1500.0] * 38 + [2000.0] * 2), torch.median) == (1000, 2000)  # the same width on both sides
     least = [2.0] * 11 + [5.0]  # the least of twelve is 2 in every resample that draws any of the eleven
     assert interval(tensor(least), torch.min) == interval_again(2.0, least, (2.0, 2.0), None) == (-1, 5)

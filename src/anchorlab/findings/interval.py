@@ -5,7 +5,7 @@ A share has exact bounds, fewer than ten units Student's interval, and more the 
 """
 
 from collections.abc import Sequence
-from math import ceil, exp, isclose, isfinite, lgamma, log, log1p, sqrt
+from math import ceil, exp, isfinite, lgamma, log, log1p, sqrt
 from statistics import stdev
 
 Interval = tuple[float, float]
@@ -122,9 +122,7 @@ def interval_again(value: float, units: Sequence[float], kept: Interval | None, 
     counted = (spread or "").startswith(f"{sum(units):g} of {len(units)} ")
     if set(units) <= {0, 1} and (counted or not all_equal(units)):
         return share(int(sum(units)), len(units))
-    students = student(units, value)
-    if len(units) < FEW or students is None:
-        return students
-    if kept is not None and (kept[0] == kept[1] or all(map(isclose, kept, students))):
-        return neighbours(units, value)  # the resamples had one value, in place of which Student's was kept before
-    return kept
+    if len(units) < FEW:
+        return student(units, value)
+    no_width = kept is not None and kept[0] == kept[1]
+    return None if all_equal(units) else neighbours(units, value) if no_width else kept
