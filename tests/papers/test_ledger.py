@@ -244,9 +244,6 @@ BARE = {
     "truncation/attention-gradient/opposite-with-more-noise": "one large draw for each share of noise",
     "truncation/rank-one-noise/descent-slope": "descent from one start without noise: nothing is drawn",
     "truncation/rank-one-noise/descent-follows": "likewise",
-    "truncation/stability/rates-noise-first": "one seed was trained at each other rate",
-    "truncation/stability/rates-dropped": "likewise",
-    "truncation/stability/alphas-gain": "likewise, at each other alpha",
 }
 """Claims without exactness whose value has no units, and why."""
 
