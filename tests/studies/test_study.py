@@ -18,8 +18,8 @@ from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
 from anchorlab.runs import Store
 from anchorlab.runs.references import FILE, read_use
-from anchorlab.studies import Profile, Study, at_end, findings_directory, run_study
-from anchorlab.studies.running import _behind, kept_findings
+from anchorlab.studies import Profile, Study, at_end, findings_directory, kept_findings, run_study
+from anchorlab.studies.running import _behind
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
 from tests.small_experiments import experiment as small
