@@ -1,7 +1,7 @@
 """One rule for the 95 % interval of a value over independent units: seeds, runs, questions.
 
 A share has exact bounds, fewer than ten units Student's interval, and more the bootstrap's
-(`anchorlab.studies.interval`), or that of `neighbours` if all resamples give one value.
+(`anchorlab.studies.interval`). If all resamples give one value, `neighbours` gives the interval.
 """
 
 from collections.abc import Sequence

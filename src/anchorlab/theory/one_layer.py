@@ -4,8 +4,8 @@ With orthonormal embeddings and no positions, the logits depend on a sequence on
 
     logits = W_F + G a,   a_k = f_k exp(s_k) / sum_l f_l exp(s_l)
 
-where W_F stands for W_U(j)ᵀ W_F W_E(q), G for W_U(j)ᵀ W_V W_E(k) and s for W_E(k)ᵀ W_KQ W_E(q). Gradients are those of
-the cross-entropy averaged over the target z_{T+1} given y. All other projections of the matrices keep their values.
+where W_F is W_U(j)ᵀ W_F W_E(q), G is W_U(j)ᵀ W_V W_E(k) and s is W_E(k)ᵀ W_KQ W_E(q). The loss is the cross-entropy
+averaged over the target z_{T+1} given y. All other projections of the matrices keep their values.
 Source: truncated weights, section 4.1, equation (1) and assumption D.1.
 """
 

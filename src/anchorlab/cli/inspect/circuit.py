@@ -91,8 +91,8 @@ def circuit(
 
 def _shown(found: "Circuit", title: str, measured_on: str) -> Iterator[str | Rows]:
     rows = [tuple({**_path(one), "to": one.rule.key_text}.values()) for one in found.paths]
-    beside = " next to the heads that are left unchanged" if found.unexplained else ""
-    yield Rows(_COLUMNS, rows, title) if rows else f"{title}: no path is needed{beside}"
+    kept = " next to the heads that are left unchanged" if found.unexplained else ""
+    yield Rows(_COLUMNS, rows, title) if rows else f"{title}: no path is needed{kept}"
     yield measured_on
     yield Rows(("loss of", ""), [(words, getattr(found, name)) for name, words in _LOSSES.items()])
     yield ", ".join(f"{name} {getattr(found, name):.3g}" for name in _SCORES)

@@ -91,13 +91,13 @@ def _without_layer(setting: Setting, index: int) -> dict[str, float]:
     trained, _, shares = _draw(setting, index)
     weights = train(setting.law, trained, rate=1.0, at={setting.steps}, feed_forward=False)[setting.steps]
     attention, attended = weights.attend(shares)
-    parts, row = (attention * weights.value[-1]).mean(axis=0), weights.value.copy()
-    row[-1] = 0
+    parts, without_row = (attention * weights.value[-1]).mean(axis=0), weights.value.copy()
+    without_row[-1] = 0
     return {
         "attention to trigger": float(attention[:, TRIGGER].mean() / shares[:, TRIGGER].mean()),
         "part of trigger": float(parts[TRIGGER] / parts.sum()),
         "noise": float(probabilities(attended)[:, -1].mean()),
-        "noise without row": float(probabilities(attention @ row.T)[:, -1].mean()),
+        "noise without row": float(probabilities(attention @ without_row.T)[:, -1].mean()),
     }
 
 
@@ -211,7 +211,7 @@ def right_without(seen: Seen) -> Measurement:
 
 
 SINKS = "our question; section 6 ii", "nothing: it asks whether attention sinks hold global associations"
-"""The same of the questions on attention sinks."""
+"""The place and the paper's words of our questions on attention sinks."""
 
 
 @claim(*SINKS, at_least(2.0), own=True)
