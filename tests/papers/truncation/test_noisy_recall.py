@@ -22,9 +22,6 @@ NAMES = ("feedforward-noise", "noise-first", "avoided-noise", "memories", "feedf
 @pytest.mark.parametrize("profile", ["quick", "paper", "smoke"])
 def test_what_several_studies_ask_for_is_trained_once(profile):
     of_each = [study(f"truncation/{name}").experiments_of(profile) for name in NAMES]
-    if profile == "quick":  # the last has fewer seeds, since it trains several networks more
-        assert [len(experiments[0].members) for experiments in of_each] == [14, 14, 14, 14, 3]
-        of_each = [[one.take(range(3)) for one in experiments] for experiments in of_each]
     assert len({experiments[0].cell.address for experiments in of_each}) == 1
     first, avoided = of_each[1:3]
     assert [one.cell.address for one in first] == [one.cell.address for one in avoided]

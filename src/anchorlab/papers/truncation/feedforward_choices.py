@@ -200,5 +200,4 @@ STUDY = noisy.noisy_study(
     trains=experiments,
     reads=Seen,
     draws=(_panels, _against_rho, _table),
-    seeds=3,  # it trains several times as many networks as the other studies
 )
