@@ -3,7 +3,7 @@
 In noisy sequences some triggers were followed by the sequence's own token and some by noise. To which of these tokens
 does layer 1 attend from the last trigger?
 
-Source: truncated weights, section 4, Figure 5 and appendix A.1.
+Source: truncated weights, sections 4 and 4.2, Figure 5 and appendix A.1.
 """
 
 from collections.abc import Sequence

@@ -175,7 +175,10 @@ def noisy_study(
 
 
 def noisy_and_tuned(setting: Setting) -> dict[str, Experiment]:
-    """Return training with noise from the start, and fine-tuning with it after training without (Figures 4 and 5)."""
+    """Return training with noise from the start, and fine-tuning with it after training without (Figures 4 and 5).
+
+    Training without noise has alpha = 0; the caption of Figure 4 prints 1, which is all noise by the law of section 4.
+    """
     recipe = setting.recipe.replace(duration=setting.tuning)
     if isinstance(recipe.schedule, WarmupCosine):
         recipe = recipe.replace(schedule=recipe.schedule.replace(horizon=setting.tuning))
