@@ -154,10 +154,10 @@ def noisy_study(
     profiles = {
         "quick": Profile(
             replace(QUICK, seeds=seeds),
-            "T = 64, where the paper has 256; the ends of the range of learning rates of appendix A.5; from the "
-            "authors' public code: value maps of two factors, '!' for noise, and the loss after every second and "
-            "later trigger, the last dozen of them. The paper's text has one value matrix, a noise token of its own, "
-            f"and takes the loss at the last position alone. {SCORES}",
+            "T = 64, where the paper has 256; a learning rate that falls from 0.03 to 0.001, the ends of the range of "
+            "appendix A.5; from the authors' public code: value maps of two factors, '!' for noise, and the loss after "
+            "every second and later trigger, the last dozen of them. The paper's text has one value matrix, a noise "
+            f"token of its own, and takes the loss at the last position alone. {SCORES}",
         ),
         "paper": Profile(
             PAPER,
