@@ -38,10 +38,11 @@ class Tabled(Drawable):
 def heat_map(
     values: Float[Tensor, "member site *place"], over: Sequence[str], member: int | None, example: str
 ) -> Float[Tensor, "row place"]:
-    """Return the values of one member, or the mean over all, with the grid's last axis in columns.
+    """Return the map of a grid: the values of one member, or the mean over all. The grid's last axis forms the columns.
 
-    The rows are the sites, each with the places of the grid's other axes. `example` is the call that the error about a
-    mean over heads recommends.
+    A site has a row for each place along the grid's other axes.
+
+    Errors: `SpecError` for a mean over heads or coordinates of several members; it recommends the call `example`.
     """
     count, own = len(values), [axis for axis in over if axis in _OWN]
     if member is None and count > 1 and own:

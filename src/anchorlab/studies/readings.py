@@ -102,7 +102,7 @@ class Quantity(Generic[Value]):
         self.name, self.heading = name, self.heading or name.replace("_", " ")
 
     def of(self, seen: Reading) -> ByRun[Value]:
-        """Return the quantity of every run that was seen."""
+        """Return the values of this quantity for the runs of a reading."""
         found: ByRun[Value] = seen.__dict__.setdefault(self.name, ByRun(self.read, seen.runs))
         return found
 

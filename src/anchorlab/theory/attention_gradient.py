@@ -5,7 +5,7 @@ Attention is still uniform. With f_k the share of token k in a sequence and G(j,
     W_E(k)ᵀ (-grad_KQ) W_E(q) = E f_k sum_j (1{z_{T+1} = j} - p_j) (G(j, k) - sum_l f_l G(j, l))
 
 All other projections are zero, since z_T = q. The sum over all k is zero: some tokens gain what others lose.
-Source: truncation paper, appendix A.2.
+Source: truncated weights, appendix A.2.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ gradient of W_KQ is zero, and each projection of a gradient is a mean over seque
     W_U(k)ᵀ grad_F W_E(q) = mean of 1/(N+1) - 1{y = k}
     W_U(j)ᵀ grad_V W_E(k) = mean of (1/(N+1) - 1{y = j}) n_k / T
 
-Source: truncation paper, section 4.1 and appendix D.
+Source: truncated weights, section 4.1 and appendix D.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 At learning rate 1 the logits of the feed-forward layer are the shares of each target among the m sequences. The logits
 of attention are the same shares, with each sequence weighted by its overlap s = sum_k r_k n_k / T with the test
 sequence; r_k are the shares of tokens in the test sequence. A constant common to all logits cancels in a margin.
-Source: truncation paper, Theorem 1 and its proof in appendix D.
+Source: truncated weights, Theorem 1 and its proof in appendix D.
 """
 
 from dataclasses import dataclass

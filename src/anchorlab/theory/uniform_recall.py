@@ -1,7 +1,7 @@
 """Noisy in-context recall with uniform tokens: bulk sampling, and exact moments of token counts.
 
 The tokens are 0..N-1, where 0 is the trigger, and the noise token N.
-Source: truncation paper, section 4 (the law) and 4.1 (uniform pi_u and pi_b).
+Source: truncated weights, section 4 (the law) and 4.1 (uniform pi_u and pi_b).
 """
 
 from collections.abc import Iterator

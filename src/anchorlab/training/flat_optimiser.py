@@ -14,7 +14,7 @@ _ALIGNMENT = 32  # numbers; every weight begins at a cache line, like a separate
 
 
 class FlatWeights:
-    """A copy of stacked weights in one buffer: each fills a range of columns, and gaps of zeros align the next one.
+    """A copy of stacked weights in one buffer: each weight fills a range of columns, and zeros after it align the next.
 
         member 0   | W_E ... | b_U 0 0 | W_Q ... |
         member 1   | W_E ... | b_U 0 0 | W_Q ... |

@@ -128,8 +128,8 @@ def written(
 ) -> Float[Tensor, "head batch position width"]:
     """Return what each head of a block adds to the stream, without the layer's bias.
 
-    If the block normalises the sum of its heads before it is added, each head has its part of the sum at this scale,
-    with an equal part of the bias, so that the parts add up to what is added.
+    If the block normalises the sum of its heads first, each head's part is scaled as the sum is, and has an equal share
+    of the bias. The parts then add up to what the block adds.
     """
     found: Tensor = block.attn.written(z)
     if not block.adds_normed:

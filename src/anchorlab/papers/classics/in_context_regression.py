@@ -116,7 +116,7 @@ class Seen(Reading):
         return look(self.runs[trained].ensemble(), batch.inputs, positions=batch.positions)["output"].squeeze(-1)
 
     def errors(self, predictions: Float[Tensor, "*member batch example"], asked: str) -> Float[Tensor, "*rows"]:
-        """Return the errors `[*member example]` of predictions for the sequences of a task."""
+        """Return the mean squared error `[*member example]` of predictions, over the sequences of a task."""
         return (predictions - self.batches[asked].answers.squeeze(-1)).double().square().mean(dim=-2)
 
 

@@ -111,7 +111,7 @@ def no_curriculum_fails(seen: Seen) -> Bool[Tensor, "seed"] | None:
     return (seen.loss_without > FAILED).all(dim=0) if bool((by_depth < settings.RETRIEVED).any()) else None
 
 
-@claim("Fig 4 left", "falls with the number of layers", at_least(0.2))
+@claim("Fig 4 left", "drawn; no value in the text", at_least(0.2))
 def depth_helps(seen: Seen) -> Float[Tensor, "seed"]:
     """With the implicit curriculum deeper transformers reach a lower loss.
 
@@ -154,7 +154,7 @@ def later_is_harder(seen: Seen) -> Measurement:
 
 @precondition(
     "Fig 4 right",
-    "partial loss of x_2 far below 0.5",
+    "drawn; no value in the text",
     at_most(settings.RETRIEVED),
     of=("chain-order", "later-is-harder", "least-layers"),
 )

@@ -196,8 +196,8 @@ STUDY = Study(
         "quick": Profile(QUICK, "The quick setting of `retrieval/depth`."),
         "paper": Profile(
             PAPER,
-            "The models and the training of section 7.1, on chains of 1 to 10 steps, as many as the equations of "
-            f"Figure 2 have; the paper trains them on 5 steps alone. {OUR_CHOICES}",
+            "The models and the training of section 7.1, on chains of 1 to 10 steps; the paper trains them on 5 steps "
+            f"alone. {OUR_CHOICES}",
             paper=True,
         ),
     },

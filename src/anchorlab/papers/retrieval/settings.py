@@ -23,7 +23,10 @@ OUR_CHOICES = (
 """What the notes of all profiles in the paper's settings say."""
 
 PASSES = 6400 * 256 / 2**18
-"""How often the training of section 9.1 sees each of its 262 k sequences: 6.25 times."""
+"""How often the training of section 9.1 sees each of its 262 k sequences, by its steps and batch: 6.25 times.
+
+The section calls these steps 800 epochs, which does not fit 262 k sequences.
+"""
 
 
 def orthogonal(features: int) -> tuple[float, ...]:

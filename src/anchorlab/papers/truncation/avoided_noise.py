@@ -3,7 +3,7 @@
 In noisy sequences some triggers were followed by the sequence's own token and some by noise. To which of these tokens
 does layer 1 attend from the last trigger?
 
-Source: truncated weights, section 4, Figure 5 and appendix A.1.
+Source: truncated weights, sections 4 and 4.2, Figure 5 and appendix A.1.
 """
 
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ class Seen(Reading):
         return followers(self.setting.task, self.setting.task.sample("train", _SEQUENCES, _SEED))
 
 
-@claim("Fig 5 left", "attends only to them", at_least(0.5))
+@claim("section 4.2 and Fig 5 left", "only towards the correct tokens", at_least(0.5))
 def noisy_attends(seen: Seen) -> Float[Tensor, "seed"]:
     """A model trained with noise attends to the right tokens that followed the trigger.
 
@@ -102,7 +102,7 @@ def noisy_attends(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.noisy[-1].right
 
 
-@claim("Fig 5 left", "only to the right tokens", at_most(0.1))
+@claim("section 4.2 and Fig 5 left", "only towards the correct tokens", at_most(0.1))
 def noisy_avoids(seen: Seen) -> Float[Tensor, "seed"]:
     """A model trained with noise does not attend to the noise that followed the trigger.
 

@@ -134,7 +134,7 @@ def none_less(seen: Seen) -> Measurement:
     return over_shared(gains.T, difference)
 
 
-@claim("Fig 12", "destroyed", at_most(0.5))
+@claim("appendix A.4 and Fig 12", "destroyed", at_most(0.5))
 def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
     """No feed-forward layers: rho = 0.01 destroys the model's predictions.
 

@@ -138,7 +138,7 @@ def feedforward_first(seen: Seen) -> Measurement:
     return over(seen.when_learned("W_V, noise") / seen.when_learned("W_F, noise"), SETS)
 
 
-@claim("section 4.1", "attention will be slower", at_least(10.0), theory=True)
+@claim("section 4.1", "attention will be slower, and may learn the induction head", at_least(10.0), theory=True)
 def attention_later(seen: Seen) -> Measurement:
     """Copying from the context is learned long after the noise.
 

@@ -143,7 +143,7 @@ class Seen(Reading):
     memories = Quantity(lambda run: memories(run.ensemble(), _task(run)))
 
 
-@claim("Fig 7 left", "a line beside the diagonal", at_least(0.9))
+@claim("Fig 7 left", "attends to the previous token", at_least(0.9))
 def previous_token(seen: Seen) -> Float[Tensor, "seed"]:
     """By positions alone, layer 0 attends to the previous token.
 
@@ -154,7 +154,7 @@ def previous_token(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim(
     "Fig 7 left",
-    "a line beside the diagonal; the authors' public code looks at the first 64 of 256 positions",
+    "attends to the previous token; the authors' public code looks at the first 64 of 256 positions",
     at_least(0.9),
 )
 def previous_token_early(seen: Seen) -> Float[Tensor, "seed"]:
@@ -166,7 +166,7 @@ def previous_token_early(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.memories["one"].early_share
 
 
-@claim("appendix A.1", "large", at_least(0.8))
+@claim("appendix A.1 and Fig 7 middle", "large, at least for the trigger", at_least(0.8))
 def noise_from_trigger(seen: Seen) -> Bool[Tensor, "seed"]:
     """F_2 of the trigger's embedding has its largest logit on the noise.
 
@@ -176,7 +176,7 @@ def noise_from_trigger(seen: Seen) -> Bool[Tensor, "seed"]:
     return found.noise_share(found.triggers) == 1
 
 
-@claim("Fig 7 middle", "for all inputs", at_least(0.9))
+@claim("Fig 7 middle", "large for all inputs", at_least(0.9))
 def noise_from_all(seen: Seen) -> Float[Tensor, "seed"]:
     """F_2 of every token's embedding has large logits on the noise.
 

@@ -37,7 +37,7 @@ def identity(
     With `moving_keys`, as in the authors' code, x - p ranges from the first to the second-last item: with the default
     items, keys range from 20 + p to 99 + p. The items then extend up to the largest key.
 
-    With `every_token`, the training loss also scores, at every other position, the token that follows it. With
+    With `every_token`, the training loss also scores all other positions, each by the token that follows it. With
     `successors`, noise follows a chain in which each item has this number of successors.
     Source: anchor functions, equation (1), sections 3.2.1 and 4.1.
     """

@@ -179,5 +179,5 @@ class ModularArithmetic(Task):
         return Proof("enumeration", holds, words, {"train": sizes[0], "test": sizes[1]})
 
     def text_of(self, token: int) -> str:
-        """Return the number, the operation's sign or `=`."""
+        """Return a token as text: a number, the operation's sign or `=`."""
         return {self.prime: self.operation, self.prime + 1: "="}.get(token, str(token))

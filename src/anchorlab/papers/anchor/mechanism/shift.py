@@ -68,7 +68,10 @@ def rows_apart(
 
 
 def shift_maps(shown: Shown, first: FirstAttention) -> MapFigure:
-    """Draw the map of layer 0, what it comes from, and the cosine between queries and keys of positions."""
+    """Draw layer 0's attention with the whole stream, with tokens alone and with positions alone.
+
+    The last map is the cosine between the queries and keys of positions.
+    """
     site = "blocks.0.attn.hook_pattern"
     parts = {"X(1)": [], "tokens alone": ["hook_pos_embed"], "positions alone": ["hook_embed"]}
     changes = {name: [Intervention(site=part, rule="zero") for part in zeroed] for name, zeroed in parts.items()}

@@ -51,7 +51,7 @@ class Places:
 
 
 def places(batch: Batch) -> Places:
-    """Find the asked pair of each sequence and the pair after it; the first pair follows the last."""
+    """Find the asked pair of each sequence and the next pair; after the last pair comes the first."""
     anchors, items = (batch.latents[f"{role}_positions"] for role in ("anchor", "key"))
     order = (batch.latents["rule"].unsqueeze(-1) + torch.arange(items.shape[1])) % items.shape[1]
     anchors, items = anchors.gather(1, order), items.gather(1, order)

@@ -127,7 +127,7 @@ def answered_well(seen: Answered, of: Formulation) -> Measurement:
     return _share(seen.formulations[of.name], seen.scored.get(of.name, {}).get(LIKELIEST, ()))
 
 
-@claim("section 4 and Fig 2", "able to solve such tasks without fine-tuning", at_least(1))
+@claim("section 2 (Q2), section 4 and Fig 2", "able to solve such tasks without specific fine-tuning", at_least(1))
 def better_than_guessing(seen: Answered) -> Measurement:
     """Every formulation is answered better than by guessing.
 

@@ -130,7 +130,7 @@ def noise_order(seen: Seen) -> PowerLaw | None:
     return seen.powers["W_KQ"]
 
 
-@claim("appendix A.2", "this, from its (α/N) c (α - 1) with c = ηα/N", within(0.9, 1.1), theory=True)
+@claim("appendix A.2", "its (α/N) c (α - 1), with c = ηα/N after one step", within(0.9, 1.1), theory=True)
 def noise_leading(seen: Seen) -> Measurement:
     """The projection on the noise has the size -η α² (1 - α) (α - p) / N².
 
@@ -151,7 +151,7 @@ def others_attended(seen: Seen) -> Measurement:
 
 @claim(
     "our question; the sizes are of section 4",
-    "nothing: appendix A.2 asks for T well above N",
+    "nothing at these sizes: appendix A.2 asks for N, T ≫ 1",
     at_least(0.01),
     own=True,
 )
@@ -211,7 +211,7 @@ def three_speeds(seen: Seen) -> Measurement | None:
     return Measurement(farthest, interval=interval)
 
 
-@claim("equation (3)", "Θ(1/N³) for the noise, Θ(1/N⁴) for others", at_most(0.1), exact=True)
+@claim("appendix A.2, under equation (3)", "Θ(1/N³) for the noise, Θ(1/N⁴) for others", at_most(0.1), exact=True)
 def term_a(seen: Seen) -> Measurement:
     """Predicting ordinary tokens moves W_KQ less than predicting the noise, by an order of 1/N.
 
@@ -238,7 +238,7 @@ def opposite_with_more_noise(seen: Seen) -> Measurement:
     return Measurement(each.get(SHARES[-1]), detail=detail)
 
 
-@claim("appendix A.2, i", "dominates, compared with W_V", at_most(0.05), exact=True)
+@claim("appendix A.2, assumption i", "dominates, compared with W_V", at_most(0.05), exact=True)
 def feedforward_dominates(seen: Seen) -> float:
     """After the first step W_F dominates the logit of the noise.
 
@@ -247,7 +247,9 @@ def feedforward_dominates(seen: Seen) -> float:
     return max(_first_logits(one.law)[1] / _first_logits(one.law)[0] for one in seen.by_tokens)
 
 
-@claim("appendix A.2, ii", "smaller than the noise's by a factor of order 1/N", within(-1.1, -0.9), exact=True)
+@claim(
+    "appendix A.2, assumption ii", "smaller than the noise's by a factor of order 1/N", within(-1.1, -0.9), exact=True
+)
 def others_near_zero(seen: Seen) -> PowerLaw:
     """The logits of all other tokens are close to 0.
 
@@ -258,7 +260,7 @@ def others_near_zero(seen: Seen) -> PowerLaw:
     return fit_power_law(tokens, np.array([np.abs(one[:-1]).max() / abs(one[-1]) for one in found]))
 
 
-@claim("appendix A.2, iii", "suffices for alpha below 0.5", within(1.0, 1.0), exact=True)
+@claim("appendix A.2, assumption iii", "suffices for alpha below 0.5", within(1.0, 1.0), exact=True)
 def stays_below_alpha(seen: Seen) -> Measurement:
     """With a learning rate of at most 1 / (α (1 - α)) the probability of the noise stays below alpha.
 
@@ -269,7 +271,7 @@ def stays_below_alpha(seen: Seen) -> Measurement:
     return Measurement(shares[0], detail=f"{shares[1]:.3g} at three times this rate")
 
 
-@claim("appendix A.2, iii", "η = O(log N)", at_most(0.0), exact=True)
+@claim("appendix A.2, assumption iii", "η = O(log N)", at_most(0.0), exact=True)
 def logarithmic_rate(seen: Seen) -> float:
     """A learning rate of log N still leaves the noise below alpha after one step.
 

@@ -154,7 +154,7 @@ def projection_table(measured: Sequence[Gradient]) -> Table:
 
 
 def power_table(powers: Mapping[str, PowerLaw | None]) -> Table:
-    """Return the table of the powers in N; None for values of both signs."""
+    """Return the table of the powers in N; a power is None where its values have both signs."""
     names = {"W_KQ": "W_KQ, noise token", "trigger": "W_KQ, trigger", "other": "W_KQ, every other token"}
     rows = [
         (names.get(name, name), POWERS[name], None, "not of one sign")
