@@ -133,6 +133,7 @@ def claims(
     band: Band,
     cases: Mapping[str, Case],
     *,
+    own: bool = False,
     theory: bool = False,
 ) -> Callable[[Callable[[Seen, Case], Measured]], tuple[Measure[Seen], ...]]:
     """Return a decorator that makes a function the measure of several claims, which differ in one value, the case.
@@ -142,7 +143,7 @@ def claims(
     and `rank-two-8`, and `{width}` is 12 in the words of the first.
 
     Args:
-        at, paper, band, theory: as in `claim`
+        at, paper, band, own, theory: as in `claim`
         cases: the case of each claim by the claim's name
 
     Errors: as in `claim`.
@@ -151,7 +152,7 @@ def claims(
     def decorate(function: Callable[[Seen, Case], Measured]) -> tuple[Measure[Seen], ...]:
         _, argument = signature(function).parameters
         return tuple(
-            _measure(function, name, at, paper, band, {argument: case}, exact=False, theory=theory)
+            _measure(function, name, at, paper, band, {argument: case}, exact=False, own=own, theory=theory)
             for name, case in cases.items()
         )
 

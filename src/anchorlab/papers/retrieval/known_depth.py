@@ -197,8 +197,7 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "The models and the training of section 7.1, on chains of 1 to 10 steps; the paper trains them on 5 steps "
-            f"alone. {OUR_CHOICES}",
-            paper=True,
+            f"alone, and on vectors, not on prompts. {OUR_CHOICES}",
         ),
     },
     smoke=SMOKE,

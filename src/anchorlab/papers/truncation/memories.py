@@ -153,9 +153,10 @@ def previous_token(seen: Seen) -> Float[Tensor, "seed"]:
 
 
 @claim(
-    "Fig 7 left",
+    "our question; Fig 7 left",
     "attends to the previous token; the authors' public code looks at the first 64 of 256 positions",
     at_least(0.9),
+    own=True,
 )
 def previous_token_early(seen: Seen) -> Float[Tensor, "seed"]:
     """By positions alone, layer 0 attends to the previous token at early positions, too.

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least, at_most
 from anchorlab.papers.truncation import noisy_recall as noisy
-from anchorlab.studies import Reading, claim, measures_in, metrics_alone
+from anchorlab.studies import Reading, measures_in, metrics_alone
+from anchorlab.studies.claim import claims
 from anchorlab.studies.kit import mean_table
 from anchorlab.studies.readings import Quantity
 from anchorlab.training import Experiment
@@ -40,50 +41,23 @@ class Seen(Reading):
     ends = Quantity(noisy.clean_ends)
 
 
-def _gain(seen: Seen, label: str) -> Float[Tensor, "seed"]:
+@claims(*OPEN, at_least(0.5), {"chance-gain": CHANCE, "trigger-gain": TRIGGER}, own=True)
+def gain(seen: Seen, label: str) -> Float[Tensor, "seed"]:
+    """With {label}, dropping F_2 makes the right token more probable.
+
+    Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
+    alpha, the most that can be gained; mean over seeds.
+    """
     return seen.ends[label].gain(noisy.WITHOUT_F2) / noisy.ALPHA
 
 
-def _noise(seen: Seen, label: str) -> Float[Tensor, "seed"]:
+@claims(*OPEN, at_most(0.1), {"chance-noise": CHANCE, "trigger-noise": TRIGGER}, own=True)
+def noise(seen: Seen, label: str) -> Float[Tensor, "seed"]:
+    """With {label}, hardly any noise is predicted without F_2.
+
+    Probability of all noise tokens together without F_2, on clean sequences at the end, mean over seeds.
+    """
     return seen.ends[label].noise[noisy.WITHOUT_F2]
-
-
-@claim(*OPEN, at_least(0.5), own=True)
-def chance_gain(seen: Seen) -> Float[Tensor, "seed"]:
-    """With four noise tokens by chance, dropping F_2 makes the right token more probable.
-
-    Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
-    alpha, the most that can be gained; mean over seeds.
-    """
-    return _gain(seen, CHANCE)
-
-
-@claim(*OPEN, at_most(0.1), own=True)
-def chance_noise(seen: Seen) -> Float[Tensor, "seed"]:
-    """With four noise tokens by chance, hardly any noise is predicted without F_2.
-
-    Probability of all noise tokens together without F_2, on clean sequences at the end, mean over seeds.
-    """
-    return _noise(seen, CHANCE)
-
-
-@claim(*OPEN, at_least(0.5), own=True)
-def trigger_gain(seen: Seen) -> Float[Tensor, "seed"]:
-    """Where each of five triggers has its own noise token, dropping F_2 makes the right token more probable.
-
-    Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
-    alpha, the most that can be gained; mean over seeds.
-    """
-    return _gain(seen, TRIGGER)
-
-
-@claim(*OPEN, at_most(0.1), own=True)
-def trigger_noise(seen: Seen) -> Float[Tensor, "seed"]:
-    """Where each of five triggers has its own noise token, hardly any noise is predicted without F_2.
-
-    Probability of all noise tokens together without F_2, on clean sequences at the end, mean over seeds.
-    """
-    return _noise(seen, TRIGGER)
 
 
 def _panel(label: str) -> Callable[[Seen], LineFigure]:

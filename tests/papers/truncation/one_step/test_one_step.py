@@ -94,9 +94,10 @@ def test_a_study_without_trainings_says_where_it_comes_from_and_no_profile_is_th
     assert (again.claims, again.figures) == (findings.claims, findings.figures)
     for profile in STUDY.profiles:
         scopes = {one.claim.id.rpartition("/")[2]: one.scope for one in STUDY.judge(seen_by_hand(), profile)}
-        exact = {"printed-means", "printed-variances"}
-        rest = "other" if profile == "smoke" else "theory"
-        assert scopes == {name: "exact" if name in exact and rest == "theory" else rest for name in scopes}
+        known = {"means": "own", "variances": "own"}
+        if profile != "smoke":
+            known |= {"printed-means": "exact", "printed-variances": "exact"}
+        assert scopes == {name: known.get(name, "other" if profile == "smoke" else "theory") for name in scopes}
 
 
 def margin(value=1.0, deviation=1.0, excess=0.5) -> Margin:

@@ -186,7 +186,9 @@ def equation_nine(seen: Seen) -> Measurement:
     return Measurement(max(apart[one.alpha] for one in seen.inside), detail=detail)
 
 
-@claim("Theorem 2 (gradient flow, as derived here)", "order 1", within(0.9, 1.1), theory=True)
+@claim(
+    "our derivation for Theorem 2", "no value: the theorem is about the flow", within(0.9, 1.1), own=True, theory=True
+)
 def descent_follows(seen: Seen) -> Measurement:
     """Gradient descent on the matrix follows the flow, up to an error in proportion to the step size.
 
