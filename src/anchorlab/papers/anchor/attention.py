@@ -40,7 +40,7 @@ ASKED = "what is the effect; no value"
 LEARNED = 0.9  # test accuracy
 FITTED = 0.95  # training accuracy
 
-QUICK = replace(identity.TWO_LAYERS, seeds=30)
+QUICK = replace(identity.TWO_LAYERS, seeds=40)
 
 
 def experiments(setting: Setting) -> dict[str, Experiment]:

@@ -35,7 +35,7 @@ class Setting(ModelSetting):
     texts: int = 40
     half: int = 32  # random tokens before they are repeated
     sequences: int = 16  # sequences of repeated random tokens
-    removal_texts: int = 10  # the number of pieces, and of sequences, that are predicted without heads or layers
+    removal_texts: int = 16  # the number of pieces, and of sequences, that are predicted without heads or layers
     draws: int = 50  # the number of random draws of other heads
     layers: int = 3  # the number of consecutive layers to remove
     seed: int = 1000  # the seed of the random tokens and the other heads
