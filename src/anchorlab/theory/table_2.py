@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log, sqrt
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -57,6 +59,13 @@ PRINTED: dict[Entry, Printed] = {
         lambda n, t, a: (1 + (1 - a) * (2 - a)) / (t * n**2) + (1 + (1 - a) * (2 - a) ** 2) / n**3, "…",
     ),
     ("other", "other"): Printed("…/N²", None, "(2-α)(1/(TN²) + 1/N³)", _LIKE_OTHER, "…"),
+}  # fmt: skip
+
+LEMMA_D1: dict[Literal["noise", "other"], Printed] = {
+    "noise": Printed("-α", lambda n, t, a: -a, "α(1-α)", lambda n, t, a: a * (1 - a), "max{α, 1-α}"),
+    "other": Printed(
+        "1/(N+1) - (1-α)/N", lambda n, t, a: 1 / (n + 1) - (1 - a) / n, "(1-α)/N", lambda n, t, a: (1 - a) / n, "1",
+    ),
 }  # fmt: skip
 
 
@@ -154,6 +163,17 @@ def verdicts(means: bool) -> list[str]:
     """Return the verdict on the mean (if `means`) or the variance of every entry of Table 2."""
     moment = "mean" if means else "variance"
     return [verdict(getattr(PRINTED[entry], moment), getattr(TABLE_2[entry], moment)) for entry in ENTRIES]
+
+
+def lemma_verdicts(means: bool) -> list[str]:
+    """Return the verdict on the mean (if `means`) or the variance of both entries of Lemma D.1."""
+    moment = "mean" if means else "variance"
+
+    def exact(output: Literal["noise", "other"], n: float, t: float, a: float) -> float:
+        found: float = getattr(one_step.feedforward_moments(UniformRecall(int(n), int(t), a), output), moment)
+        return found
+
+    return [verdict(getattr(one, moment), partial(exact, output)) for output, one in LEMMA_D1.items()]
 
 
 def share_right(means: bool) -> float:

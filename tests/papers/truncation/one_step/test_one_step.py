@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,17 @@ from anchorlab.runs import Store
 from anchorlab.studies import run_study
 from anchorlab.theory.margin_scans import Margin, Point, Scan, Scanned, measure, samples_needed
 from anchorlab.theory.one_step import ENTRIES, Moments, feedforward_gradient, value_gradient
-from anchorlab.theory.table_2 import DELTA, PRINTED, Drawn, _keeps_bounds, draw_moments, verdict, verdicts
+from anchorlab.theory.table_2 import (
+    DELTA,
+    LEMMA_D1,
+    PRINTED,
+    Drawn,
+    _keeps_bounds,
+    draw_moments,
+    lemma_verdicts,
+    verdict,
+    verdicts,
+)
 from anchorlab.theory.uniform_recall import UniformRecall
 from tests.papers.hand_made_runs import results_of, values_of, verdicts_of
 from tests.papers.hand_made_runs import seen_by_hand as made_by_hand
@@ -25,6 +37,14 @@ def test_verdicts_on_formulas_made_by_hand():
     assert verdict(lambda n, t, a: 2 * a / n, derived) == "corrected"
     assert verdict(lambda n, t, a: -derived(n, t, a), derived) == "confirmed but for the sign"
     assert verdict(None, derived) == "illegible"
+
+
+def test_a_wrong_entry_of_lemma_d_1_is_not_confirmed(monkeypatch):
+    assert [lemma_verdicts(means) for means in (True, False)] == [["confirmed", "confirmed"]] * 2
+    # the tokens of [N] are predicted alike, with 1 - α in all: a printed mean without 1 - α would be zero
+    wrong = replace(LEMMA_D1["other"], mean=lambda n, t, a: 1 / (n + 1) - 1 / n, variance=lambda n, t, a: 1 / n)
+    monkeypatch.setitem(LEMMA_D1, "other", wrong)
+    assert [lemma_verdicts(means)[1] for means in (True, False)] == ["corrected", "corrected"]
 
 
 def test_printed_variances_are_too_large_and_bounds_too_narrow_are_left():

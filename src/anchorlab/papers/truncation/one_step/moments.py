@@ -2,7 +2,7 @@
 
 from anchorlab.findings import LineFigure, Reference, Table, line
 from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry
-from anchorlab.theory.table_2 import PRINTED, Drawn, verdicts
+from anchorlab.theory.table_2 import LEMMA_D1, PRINTED, Drawn, lemma_verdicts, verdicts
 
 
 def moments(drawn: Drawn, means: bool) -> LineFigure:
@@ -34,13 +34,13 @@ def moments_table(drawn: Drawn, means: bool) -> Table:
     """Return the table of all entries: as printed, as derived, the exact number at this N and T, and as sampled."""
     n, t, a = drawn.law.tokens, drawn.law.length, drawn.law.alpha
     columns = (drawn.expected(means), drawn.of(means).mean(axis=1), drawn.errors(means), drawn.scores(means))
+    derived = ("1/(N+1) - α", "1/(N+1) - (1-α)/N") if means else ("α(1-α)", "(1-α)/N · (1 - (1-α)/N)")  # of Lemma D.1
     first = [
-        ("D.1: N+1", "-α", "1/(N+1) - α", "confirmed"),
-        ("D.1: [N]", "1/(N+1) - (1-α)/N", "1/(N+1) - (1-α)/N", "confirmed"),
-    ] if means else [
-        ("D.1: N+1", "α(1-α)", "α(1-α)", "confirmed"),
-        ("D.1: [N]", "(1-α)/N", "(1-α)/N · (1 - (1-α)/N)", "confirmed"),
-    ]  # fmt: skip
+        (f"D.1: {name}", one.mean_text if means else one.variance_text, text, judged)
+        for name, one, text, judged in zip(
+            ("N+1", "[N]"), LEMMA_D1.values(), derived, lemma_verdicts(means), strict=True
+        )
+    ]
     rest = [
         (
             entry_text(entry),
