@@ -123,6 +123,7 @@ STUDY = Study(
     "anchor/attention",
     __doc__,
     measures_in(__name__),
+    own=True,  # the table asks, the paper does not answer
     trains=experiments,
     reads=Seen,
     draws=(
