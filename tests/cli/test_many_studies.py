@@ -129,7 +129,10 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
     results = [result for name in STUDIES for result in study(name).statements.unmeasured()]
     apart = {one.claim.id.rpartition("/")[0] for one in results if one.apart}
     assert apart == {
-        *(f"anchor/{name}" for name in ("attention", "every-token", "learners", "mechanism", "open-questions", "order")),
+        *(
+            f"anchor/{name}"
+            for name in ("attention", "every-token", "learners", "mechanism", "open-questions", "order")
+        ),
         *("anchor/synonym", "anchor/phase-diagram", "anchor/reading-comprehension", "language/truncation-search"),
         *(f"classics/{name}" for name in ("associative-recall", "grokking", "in-context-regression")),
         *(f"retrieval/{name}" for name in ("buffers", "circuits", "emergence", "mixture", "plateau")),
