@@ -10,7 +10,7 @@ The second keeps what is published of the studies that the store has no findings
 on the seeds of which `paper-models` has a part of every experiment, too. The third redraws what is published
 and judges it again, by the bands and scopes of today; it needs no runs. The fourth measures every published claim on
 untrained members first, which takes minutes; a run of the study does so by itself.
-No number in the docs about a study is typed by hand: all come from here.
+All figures, tables, claims and settings in the docs come from here; the text of the pages quotes them.
 """
 
 import argparse

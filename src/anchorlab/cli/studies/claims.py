@@ -64,9 +64,9 @@ def claims(
     """List the papers' claims with our values and verdicts.
 
     If a claim was measured under several profiles, the strongest evidence comes first: the paper's own setting, then
-    `scaled`, then `quick`. A claim is `reproduced` or `contradicted` only in the paper's own setting or by an exact
-    computation. A theorem that names no sizes `agrees at our sizes` or `differs at our sizes`; anywhere else a claim
-    `agrees at small scale` or `differs at small scale`.
+    the profile with the most units, such as seeds. A claim is `reproduced` or `contradicted` only in the paper's own
+    setting or by an exact computation. A theorem that names no sizes `agrees at our sizes` or `differs at our sizes`;
+    anywhere else a claim `agrees at small scale` or `differs at small scale`.
 
     If a study has not been run in this store, its published results are shown; the counts cover only this store.
 

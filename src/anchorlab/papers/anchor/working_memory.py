@@ -206,8 +206,8 @@ def _examples(seen: Seen) -> Table:
             rows.append(("output", _tokens(seen.outputs[0, at]), ""))
     return Table(
         "Inputs and outputs (Fig 8)",
-        f"Seed 0; the first test sequence of each pair of anchors with at least {2 * SHORTEST} positions from the "
-        "first anchor until the second. Every position's most probable token.",
+        f"Seed {seen.first.experiment.members.seeds[0]}; the first test sequence of each pair of anchors with at least "
+        f"{2 * SHORTEST} positions from the first anchor until the second. Every position's most probable token.",
         columns=("", "tokens", "operations"),
         rows=tuple(rows),
     )
