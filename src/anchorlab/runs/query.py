@@ -268,7 +268,9 @@ def _value(text: str) -> Any:
 def _nearest(name: str, paths: Iterable[str]) -> str:
     known = sorted(paths)
     last = {path.rpartition(".")[2]: path for path in known}
-    near = get_close_matches(name, known, n=1) or [last[one] for one in get_close_matches(name, last, n=1, cutoff=0.0)]
+    near = get_close_matches(name, known, n=1) or [last[one] for one in get_close_matches(name, last, n=1)]
+    metrics = [path for path in known if path.startswith("metrics.")]  # a name unlike all is a metric most often
+    near = near or get_close_matches(name, metrics or known, n=1, cutoff=0.0)
     return f"the nearest is {near[0]!r}, and `anchorlab runs show RUN` lists all"
 
 
