@@ -400,7 +400,8 @@ MEASURED = (
     f"they and the optimiser move, {BYTES_PER_SECOND / 1e9:g} GB/s. These speeds were measured on one core of an AMD "
     "EPYC with AVX-512, beside other programs, in the steps and evaluations of 19 trainings (`benchmarks/costs.py`); "
     "the estimates of these are 0.76 to 1.36 times the measured times. On cores that reach 100 GFLOP/s trainings took "
-    "1.5 to 3.5 times as long. Sequences to draw, states to keep, untrained controls, analyses and figures come on top."
+    "1.5 to 3.5 times as long; `anchorlab study NAME --dry-run` measures yours. Sequences to draw, states to keep, "
+    "untrained controls, analyses and figures come on top."
 )
 """What the estimates of costs are made of and were measured on."""
 

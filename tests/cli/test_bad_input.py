@@ -19,6 +19,12 @@ SMOKE = ("study", "anchor/identity", "--profile", "smoke")
 LANDSCAPE = ("landscape", "zoo:anchor/identity")
 PART, FLOW = ("verify", "anchor/frequency"), "retrieval/information-flow"
 WITH_FIGURES = (("memory", "none", "a", "b"), ("truncate", "none"), ("circuit", "none"), LANDSCAPE)
+READERS = (
+    *((word,) for word in ("runs", "browse", "report", "claims")),
+    *(("runs", *words) for words in (("check",), ("prune",), ("show", "a"), ("remove", "a"), ("diff", "a", "b"))),
+    ("runs", "export", "--out", "a.csv", "--to", "csv"),
+    ("inspect", "a"),
+)
 SUFFIX = "anchorlab: figure: cannot write 'form.txt'; end the name with .svg, .png or .pdf\n"
 NO_TIME = "is not a time; write 90s, 10m, 8h or 1h30m"
 NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
@@ -80,7 +86,8 @@ NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
         (("inspect", "abc", "-n", "0"), "n: cannot measure on 0 sequences"),
         (("runs", "remove", "abc"), "no run begins with 'abc'"),
         (("report",), "has no findings"),
-        (("browse", "--store", "none"), "none: has no runs"),
+        (("browse",), "runs: has no runs"),
+        *(((*words, "--store", "none"), "/none: there is no such folder; name") for words in READERS),
         (("browse", "--out", "none/x.html"), "out: there is no folder"),
         (("browse", "--every", "0"), "anchorlab: every: 0 is not a number of seconds; give 1 or more\n"),
         ((*LANDSCAPE, "--sequences=0"), "sequences: cannot measure on 0; give 1 to 100000"),

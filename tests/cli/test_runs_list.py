@@ -63,11 +63,18 @@ def test_metrics_at_the_end_are_fields(anchorlab, runs):
     assert found == [{"run": runs[0], "metrics.test.loss": pytest.approx(expected)}]
 
 
+def test_a_store_without_runs_is_no_error(anchorlab):
+    for store in ([], ["--store", "."]):
+        said = anchorlab("runs", *store)
+        assert said.code == 0 and "has no runs" in said.out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--where", "layers"], "where: 'layers' is not a condition"),
-        (["--where", "lyers=2"], "where.lyers: no run has a field 'lyers'; did you mean 'model.layers'?"),
+        (["--where", "lyers=2"], "where.lyers: no run has a field 'lyers'; the nearest is 'model.layers', and"),
+        (["--where", "perplexity>1"], "where.perplexity: no run has a field 'perplexity'; the nearest is '"),
         (["--sort", "lyers"], "sort: no run has a field"),
         (["--columns", ","], "columns: names no field; write one such as model.layers"),
         (["--limit", "-1"], "limit: -1 is negative; give a number of runs, or 0 for all"),

@@ -1,7 +1,6 @@
 """How far the chunks of runs have come, counted by hand, and runs of which a chunk fails."""
 
 from contextlib import nullcontext
-from dataclasses import replace
 
 import pytest
 
@@ -23,7 +22,7 @@ def counted(monkeypatch):
     """A tally of two experiments whose members cost 7 and 2 a step, and all that it reports."""
     monkeypatch.setattr(driver, "work_per_step", lambda one: 7 if one.steps == 30 else 2)
     said = []
-    return Tally({each.cell.address: each for each in (LONG, SHORT)}, lambda status: said.append(replace(status))), said
+    return Tally({each.cell.address: each for each in (LONG, SHORT)}, said.append), said
 
 
 def test_work_is_that_of_the_steps_of_all_members(counted):
@@ -61,6 +60,15 @@ def test_a_note_is_told_once_and_metrics_stay_until_there_are_newer_ones(counted
         ("starts over", 21, {"test loss": 2.0}),
         ("", 21, {"test loss": 2.0}),
     ]
+
+
+def test_metrics_are_means_over_the_chunks_of_an_experiment_and_not_of_another(counted):
+    one, said = counted
+    one.update(FIRST, Progress(1, 30, {"test loss": 2.0}))
+    one.update(SECOND, Progress(1, 30, {"test loss": 4.0}))
+    one.update(OTHER, Progress(1, 20))
+    one.update(FIRST, Progress(2, 30, {"test loss": 3.0}))
+    assert [status.metrics.get("test loss") for status in said] == [2.0, 3.0, None, 3.5]
 
 
 @pytest.mark.parametrize("last", [0, 1])

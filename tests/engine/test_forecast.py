@@ -14,7 +14,7 @@ from anchorlab.engine import forecast, run
 from anchorlab.engine.forecast import _until_the_last
 from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec
-from anchorlab.runs import Store
+from anchorlab.runs import ChunkDirectory, Store
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Stop, Stream, Times
 from anchorlab.training.evaluation import Evaluator, MappedEvaluator
 from anchorlab.training.executions import MappedExecution, MemberExecution
@@ -70,7 +70,14 @@ def test_all_of_it_finished(tmp_path):
     store = Store(tmp_path)
     run([ONE], store, workers=1)
     found = forecast([ONE], store)
-    assert (found.left, found.seconds, found.memory, found.disk, found.measured_steps) == ((), 0.0, 0, 0, 0)
+    assert (found.left, found.seconds, found.memory, found.disk, found.states, found.measured_steps) == (
+        (),
+        0.0,
+        0,
+        0,
+        0,
+        0,
+    )
 
 
 def test_nothing_is_written_where_there_is_no_store(tmp_path):
@@ -88,10 +95,18 @@ def test_a_begun_cell_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_the_checkpoints_take_as_much_as_is_said(tmp_path, precision):
+def test_checkpoints_and_states_take_as_much_as_is_said(tmp_path, precision, monkeypatch):
     one = replace(ONE, recipe=SMALL.replace(precision=precision))
-    said = forecast([one], tmp_path).disk
-    (trained,) = run([one], tmp_path, workers=1)
+    found, kept = forecast([one], tmp_path), set()
+    said, write = found.disk, ChunkDirectory.write_state
+
+    def written(chunk, step, tensors, metadata=None):
+        kept.add(sum(value.nbytes for value in tensors.values()))
+        write(chunk, step, tensors, metadata)
+
+    monkeypatch.setattr(ChunkDirectory, "write_state", written)
+    (trained,) = run([one], tmp_path, workers=1, keep_every=0.0)
+    assert kept == {found.states / 2}  # while a state is written, the one before is there, too
     taken = sum(path.stat().st_size for path in trained.run.path.glob("checkpoints/*"))
     assert said < taken < said * 1.02 + 4 * 4096  # each file has a header, too
 

@@ -81,9 +81,10 @@ def test_other_texts_are_no_conditions(text):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model.leyers", "no run has a field 'model.leyers'; did you mean 'model.layers'\\?"),
-        ("lyers", "did you mean 'model.layers'\\?"),
-        ("zzz", "`anchorlab runs show RUN` lists"),
+        ("model.leyers", "no run has a field 'model.leyers'; the nearest is 'model.layers', and"),
+        ("lyers", "the nearest is 'model.layers', and `anchorlab runs show RUN` lists all"),
+        ("perplexity", "no run has a field 'perplexity'; the nearest is 'metrics\\."),
+        ("metrics.test.acc", "the nearest is 'metrics.test.accuracy', and"),
         ("loss.train", "no run has a field"),
         ("layers.model", "no run has a field"),
     ],

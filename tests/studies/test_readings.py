@@ -1,5 +1,6 @@
 """What a study reads, when, and what is trained for some of its claims alone."""
 
+import re
 from dataclasses import replace
 from math import inf
 
@@ -11,7 +12,7 @@ from anchorlab.findings import Table, at_least, at_most
 from anchorlab.models import FNNSpec
 from anchorlab.runs import Store
 from anchorlab.studies import Profile, Reading, Study, precondition, reading, readings, run_study
-from anchorlab.studies.draws import against, seed_by_seed
+from anchorlab.studies.draws import against, curves, seed_by_seed, split_curves
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe
 from tests.papers.hand_made_runs import HandMadeRun
@@ -45,12 +46,22 @@ class Seen(Reading):
         return self.loss[20] - self.loss[40]
 
 
-def test_a_split_that_no_experiment_evaluates_is_refused_before_training():
-    class Misspelt(Reading):
-        loss = readings.crossing("tset", "loss", 1.0)
-
-    study = Study("own/split", "A title.", (), {"quick": Profile((20,))}, experiments, Misspelt)
-    with pytest.raises(SpecError, match=r"^reads.loss: unknown split 'tset'; did you mean 'test'\?"):
+@pytest.mark.parametrize(
+    ("reads", "draw", "problem"),
+    [
+        (readings.crossing("tset", "loss", 1.0), None, "reads.read: unknown split 'tset'; did you mean 'test'?"),
+        (readings.at_end("test", "los"), None, "reads.read: unknown metric 'los'; did you mean 'loss'?"),
+        (readings.first_at_end("tset", "loss"), None, "reads.read: unknown split 'tset'; did you mean 'test'?"),
+        (None, curves("t", "tset", "loss"), "draws.1: unknown split 'tset'; did you mean 'test'?"),
+        (None, curves("t", "test", "los"), "draws.1: unknown metric 'los'; did you mean 'loss'?"),
+        (None, split_curves("t", {"test": "a", "trian": "b"}), "draws.1: unknown split 'trian'; did you mean 'train'?"),
+    ],
+)
+def test_a_split_or_metric_that_no_experiment_evaluates_is_refused_before_training(reads, draw, problem):
+    seen = type("Misspelt", (Reading,), {"read": reads})
+    draws = [curves("t", "test", "loss"), *([] if draw is None else [draw])]
+    study = Study("own/split", "A title.", (), {"quick": Profile((20,))}, experiments, seen, draws)
+    with pytest.raises(SpecError, match=f"^{re.escape(problem)}$"):
         study.experiments_of("quick")
 
 

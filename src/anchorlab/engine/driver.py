@@ -2,9 +2,11 @@
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from anchorlab.engine.job import ChunkName, Job, chunk_text, reason_of
@@ -32,24 +34,30 @@ class Tally:
         self.status = Status(sum(self.work[each] * one.member_steps for each, one in todo.items()), cells=len(todo))
         self._report = report
         self._done: dict[ChunkName, int] = {}
+        self._metrics = {address: dict[int, Mapping[str, float]]() for address in todo}  # newest of each chunk
 
     def update(self, chunks: Mapping[ChunkName, Experiment], progress: Progress) -> None:
         """Count the progress of chunks that are trained together, keep its metrics, and report the status.
 
+        The metrics reported are means over the chunks of the experiment, so that those of several do not alternate.
         A note is reported instead of the progress. The steps in a chunk's first report were resumed from a kept state,
         so they also count in `Status.before`. Each experiment has the members of its chunk only.
         """
-        first, others = next(iter(chunks.values())), len(chunks) - 1
+        ((address, index), first), others = next(iter(chunks.items())), len(chunks) - 1
         self.status.label = first.cell.label + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
         self.status.note = progress.note
-        self.status.metrics = dict(progress.metrics) or self.status.metrics
+        newest = self._metrics[address]
+        if progress.metrics:
+            newest[index] = progress.metrics
+        names = next(iter(newest.values()), {})
+        self.status.metrics = {name: fmean(one[name] for one in newest.values()) for name in names}
         for chunk, one in chunks.items() if not progress.note else ():
             work = progress.step * len(one.members) * self.work[chunk[0]]
             if chunk not in self._done:
                 self.status.before += work
             self._done[chunk] = max(work, self._done.get(chunk, 0))
         self.status.done = sum(self._done.values())
-        self._report(self.status)
+        self._report(replace(self.status))  # a bar compares it with the one before
 
 
 class Driver:

@@ -13,7 +13,7 @@ from anchorlab.engine.plan import check_fits, checked_device, planned, with_star
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
-from anchorlab.training.cost import checkpoint_bytes
+from anchorlab.training.cost import checkpoint_bytes, state_bytes
 from anchorlab.training.joined import join
 from anchorlab.training.step_timing import Pace, measure_pace, pace_key
 from anchorlab.training.trainer import ExecutionName
@@ -54,6 +54,7 @@ class Forecast:
         seconds: an estimate, from measured steps, of the time until the last process ends
         memory: the peak of all processes together, in bytes; on CUDA, of the device
         disk: bytes of the checkpoints that would be written
+        states: bytes that the newest states take at most until their runs are finished
         measured_steps: the number of measured steps, over all shapes
         paces: the number of distinct shapes that were measured
         may_stop: whether a stop rule may end some members earlier
@@ -64,6 +65,7 @@ class Forecast:
     seconds: float
     memory: int
     disk: int
+    states: int
     measured_steps: int
     paces: int
     may_stop: bool
@@ -118,7 +120,10 @@ def forecast(
         for chunk in plans.of[first].chunks
     ]
     processes = max(1, plans.processes)
-    memory = sorted((count * memory_per_member(todo[address]) for count, address in chunks), reverse=True)
+    memory, states = (
+        sum(sorted((count * of(todo[address]) for count, address in chunks), reverse=True)[:processes])
+        for of in (memory_per_member, state_bytes)
+    )
     base = _memory_of_this_process() if device == "cpu" else 0
     return Forecast(
         cells=tuple(
@@ -132,8 +137,9 @@ def forecast(
         ),
         workers=processes,
         seconds=_until_the_last((count * each[address] for count, address in chunks), processes),
-        memory=sum(memory[:processes]) + base * processes if todo else 0,
+        memory=memory + base * processes if todo else 0,
         disk=sum(map(checkpoint_bytes, todo.values())),
+        states=2 * states,  # a state is removed once the next one is written
         measured_steps=sum(pace.steps for pace in paces.values()),
         paces=len(paces),
         may_stop=any(one.recipe.stop is not None for one in todo.values()),

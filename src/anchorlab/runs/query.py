@@ -269,7 +269,9 @@ def _nearest(name: str, paths: Iterable[str]) -> str:
     known = sorted(paths)
     last = {path.rpartition(".")[2]: path for path in known}
     near = get_close_matches(name, known, n=1) or [last[one] for one in get_close_matches(name, last, n=1)]
-    return f"did you mean {near[0]!r}?" if near else "`anchorlab runs show RUN` lists the fields of a run"
+    metrics = [path for path in known if path.startswith("metrics.")]  # a name unlike all is a metric most often
+    near = near or get_close_matches(name, metrics or known, n=1, cutoff=0.0)
+    return f"the nearest is {near[0]!r}, and `anchorlab runs show RUN` lists all"
 
 
 def _abbreviates(name: str, path: str) -> bool:

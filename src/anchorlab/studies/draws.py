@@ -5,6 +5,7 @@ nothing. The functions here return drawings that many studies share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,10 +13,21 @@ import torch
 from anchorlab.findings import Figure, LineFigure, Reference, Table
 from anchorlab.findings.view import AttentionView
 from anchorlab.studies import kit
-from anchorlab.studies.readings import Quantity, Reading
+from anchorlab.studies.readings import Evaluated, Quantity, Reading
 
 Drawn = Figure | Table | AttentionView
 Draw = Callable[[Any], Drawn | Sequence[Drawn] | None]
+
+
+@dataclass(frozen=True)
+class _AlongTraining:
+    """A drawing of the splits and metrics `evaluated` of the runs."""
+
+    draw: Callable[[Reading], LineFigure]
+    evaluated: Evaluated
+
+    def __call__(self, seen: Reading) -> LineFigure:
+        return self.draw(seen)
 
 
 def curves(
@@ -35,8 +47,8 @@ def curves(
         learned: the level that counts as learned, drawn as a dashed line
     """
 
-    def draw(seen: Reading) -> LineFigure:
-        return kit.training_curves(
+    return _AlongTraining(
+        lambda seen: kit.training_curves(
             title,
             {run.experiment.label: run for run in seen.runs.values()},
             split,
@@ -45,9 +57,9 @@ def curves(
             y_label=y_label,
             log_y=log_y,
             references=() if learned is None else [Reference("learned", learned)],
-        )
-
-    return draw
+        ),
+        ([split], [metric]),
+    )
 
 
 def split_curves(
@@ -58,7 +70,9 @@ def split_curves(
     `splits` names each split's curve, as in `{"test on task": "unseen pair"}`. For another run call
     `anchorlab.studies.kit.split_curves`.
     """
-    return lambda seen: kit.split_curves(title, seen.first, splits, caption=caption)
+    return _AlongTraining(
+        lambda seen: kit.split_curves(title, seen.first, splits, caption=caption), (splits, ["accuracy"])
+    )
 
 
 def against(title: str, quantity: Quantity[Any], x_label: str, y_label: str) -> Callable[[Reading], LineFigure]:

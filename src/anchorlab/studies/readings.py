@@ -11,7 +11,7 @@
 `seen.final["wide"]` holds the final accuracy `[member]` of the run with this label.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar, overload
 
@@ -26,6 +26,8 @@ from anchorlab.tasks import Batch
 from anchorlab.training import Experiment, TrainedRun
 
 Value = TypeVar("Value")
+Evaluated = tuple[Iterable[str], Iterable[str]]
+"""Names of splits and of metrics."""
 
 reading = cached_property
 """Marks a method of a `Reading`, or wraps a function of one, that reads anything else; it is called at most once."""
@@ -92,11 +94,11 @@ class Quantity(Generic[Value]):
     Args:
         read: reads it of a run
         heading: its name in tables; by default the name it is declared by
-        split: the split that it reads, which some experiment has to evaluate
+        evaluated: the splits and metrics that it reads, which some experiment has to evaluate
     """
 
-    def __init__(self, read: Callable[[TrainedRun], Value], heading: str = "", split: str | None = None) -> None:
-        self.read, self.heading, self.split, self.name = read, heading, split, ""
+    def __init__(self, read: Callable[[TrainedRun], Value], heading: str = "", evaluated: Evaluated = ((), ())) -> None:
+        self.read, self.heading, self.evaluated, self.name = read, heading, evaluated, ""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name, self.heading = name, self.heading or name.replace("_", " ")
@@ -118,7 +120,7 @@ def at_end(
     split: str, metric: str, edit: str = "none", group: str = "all", heading: str = ""
 ) -> Quantity[Float[Tensor, "member"]]:
     """Read each member's value of a metric at the end of training. Arguments as in `anchorlab.studies.at_end`."""
-    return Quantity(lambda run: kit.at_end(run, split, metric, edit, group), heading, split)
+    return Quantity(lambda run: kit.at_end(run, split, metric, edit, group), heading, ([split], [metric]))
 
 
 def of_first(read: Callable[[TrainedRun], Value]) -> cached_property[Value]:
@@ -126,16 +128,19 @@ def of_first(read: Callable[[TrainedRun], Value]) -> cached_property[Value]:
     return reading(lambda seen: read(seen.first))
 
 
-def first_at_end(split: str, metric: str) -> cached_property[Float[Tensor, "member"]]:
+class first_at_end(cached_property[Float[Tensor, "member"]]):  # noqa: N801 - used as the functions here
     """Read each member's value of a metric at the end of the first run. Arguments as in `anchorlab.studies.at_end`."""
-    return of_first(lambda run: kit.at_end(run, split, metric))
+
+    def __init__(self, split: str, metric: str) -> None:
+        super().__init__(lambda seen: kit.at_end(seen.first, split, metric))
+        self.evaluated: Evaluated = [split], [metric]
 
 
 def along(
     split: str, metric: str, edit: str = "none", group: str = "all", heading: str = ""
 ) -> Quantity[Float[Tensor, "member step"]]:
     """Read each member's values of a metric at every evaluation. Arguments as in `anchorlab.studies.at_end`."""
-    return Quantity(lambda run: kit.along(run, split, metric, edit, group)[1], heading, split)
+    return Quantity(lambda run: kit.along(run, split, metric, edit, group)[1], heading, ([split], [metric]))
 
 
 def sampled(split: str, n: int) -> cached_property[Batch]:
@@ -160,13 +165,15 @@ def crossing(
     def read(run: TrainedRun) -> Float[Tensor, "member"]:
         return first_crossing(*kit.along(run, split, metric), level, falling).nan_to_num(nan=torch.inf)
 
-    return Quantity(read, heading, split)
+    return Quantity(read, heading, ([split], [metric]))
 
 
-def check_splits(reads: object, experiments: Iterable[Experiment]) -> None:
-    """Raise `SpecError` if a quantity of `reads`, a `Reading`, is of a split that no experiment evaluates."""
-    known = dict.fromkeys(split for one in experiments for split in one.recipe.evaluation.splits or one.task.splits)
-    for name in dir(reads):
-        one = getattr(reads, name)
-        if isinstance(one, Quantity) and one.split is not None and one.split not in known:
-            raise unknown_name(f"reads.{name}", one.split, known, "split")
+def check_names(reads: object, draws: Iterable[object], experiments: Sequence[Experiment]) -> None:
+    """Raise `SpecError` if `reads`, a `Reading`, or a drawing reads a split or metric that no experiment evaluates."""
+    parts = {f"reads.{name}": getattr(reads, name) for name in dir(reads)}
+    for at, part in (parts | {f"draws.{index}": one for index, one in enumerate(draws)}).items():
+        for kind, names in zip(("splits", "metrics"), getattr(part, "evaluated", ()), strict=False):
+            for name in names:
+                if not any(name in getattr(one, kind) for one in experiments):
+                    known = {each for one in experiments for each in getattr(one, kind)}
+                    raise unknown_name(at, name, known, kind.removesuffix("s"))

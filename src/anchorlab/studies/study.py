@@ -24,7 +24,7 @@ from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.observed import Observed
 from anchorlab.studies.profile import Profile, Setting
 from anchorlab.studies.profile_names import of_model, part_of, parts, profile_name, reseeded, with_number_of_seeds
-from anchorlab.studies.readings import Reading, check_splits
+from anchorlab.studies.readings import Reading, check_names
 from anchorlab.studies.seeds import check_fresh
 from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.tasks import Task
@@ -229,8 +229,8 @@ class Study(Generic[Setting]):
     def experiments_of(self, profile: str) -> Sequence[Experiment]:
         """Return the experiments of a profile.
 
-        Errors: `SpecError` for an unknown profile, for more seeds than it has, for a seed of `chosen_on`, and if a
-        quantity that `reads` declares is of a split that none of them evaluates.
+        Errors: `SpecError` for an unknown profile, for more seeds than it has, for a seed of `chosen_on`, and if
+            a quantity of `reads` or a drawing along training reads a split or metric that none of them evaluates.
         """
         found = list(self.labelled(self.profile(profile).setting).values())
         if (seeds := part_of(parts(profile)[0])[1]) is not None:
@@ -239,7 +239,7 @@ class Study(Generic[Setting]):
             found = reseeded(found, seeds)
         check_fresh(found, self.chosen_on)
         if found:
-            check_splits(self.reads, found)
+            check_names(self.reads, self.draws, found)
         return found
 
     def vary(

@@ -129,8 +129,6 @@ def check_memory(experiment: Experiment, available: int) -> None:
 def _held(experiment: Experiment) -> dict[str, int]:
     """Return the bytes that one member holds all along, by the field that decides on them."""
     task, recipe, number = experiment.task, experiment.recipe, _bytes_per_number(experiment)
-    trained = parameter_count(experiment) * (1 + len(slots(recipe.optimiser)))
-    weights = sum(value.numel() for value in (*experiment.template.parameters(), *experiment.template.buffers()))
     if recipe.data.kind == "sample":
         field, drawn = "recipe.data.size", max(experiment.members.data_size or (recipe.data.size,))
     else:
@@ -138,10 +136,17 @@ def _held(experiment: Experiment) -> dict[str, int]:
     sequence = _bytes_per_sequence(task, number)
     evaluated = len(task.splits) * recipe.evaluation.size
     return {
-        "model": number * (weights + trained),
+        "model": state_bytes(experiment) + number * parameter_count(experiment),  # and gradients
         field: drawn * sequence,
         "recipe.evaluation.size": evaluated * sequence,
     }
+
+
+def state_bytes(experiment: Experiment) -> int:
+    """Return the bytes of one member's weights and of what its optimiser keeps: what a kept state holds."""
+    weights = sum(value.numel() for value in (*experiment.template.parameters(), *experiment.template.buffers()))
+    kept = parameter_count(experiment) * len(slots(experiment.recipe.optimiser))
+    return _bytes_per_number(experiment) * (weights + kept)
 
 
 def checkpoint_bytes(experiment: Experiment) -> int:

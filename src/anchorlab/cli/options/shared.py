@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from anchorlab.cli.options import complete
 from anchorlab.cli.options.fields import Fields, nested, part
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, StoreError
 
 if TYPE_CHECKING:
     from anchorlab.engine import On
@@ -85,15 +85,23 @@ DryRun = Annotated[
 ]
 
 
-def read_store(folder: str | Path | None) -> "Store":
-    """Return the store in a folder, or the zoo's."""
+def existing_store(folder: str | Path | None) -> "Store":
+    """Return the store in a folder, by default the default one. Errors: `StoreError` if there is no such folder."""
     from anchorlab.runs import Store
 
+    kept = Store(folder)
+    if folder is not None and not kept.root.is_dir():
+        raise StoreError(f"{kept.root}: there is no such folder; name the folder of a store")
+    return kept
+
+
+def read_store(folder: str | Path | None) -> "Store":
+    """Return the store in a folder, as `existing_store` does, or the zoo's."""
     if folder == "zoo":
         from anchorlab.trained.zoo import ROOT
 
-        return Store(ROOT)
-    return Store(folder)
+        return existing_store(ROOT)
+    return existing_store(folder)
 
 
 def found_run(name: str, folder: str | Path | None) -> "Run":

@@ -32,11 +32,10 @@ def export_(
     to
         `csv` or `parquet`: one row for each member, step and metric; `tensorboard`.
     """
-    from anchorlab.runs import Store
     from anchorlab.runs.atomic_files import file_name
     from anchorlab.runs.tensorboard import write_events
 
-    kept = Store(store)
+    kept = shared.existing_store(store)
     with waiting("reading the metrics of the runs", quiet=json):
         metrics = kept.metrics(*where or ())
         labels = {entry.address: entry.name for entry in kept.select(*where or ())}

@@ -27,9 +27,9 @@ def remove_(run: shared.StoredRun, /, *, store: shared.StoreFolder = None, yes: 
     yes
         Remove it without asking.
     """
-    from anchorlab.runs import Store, entry_of
+    from anchorlab.runs import entry_of
 
-    kept = Store(store)
+    kept = shared.existing_store(store)
     found = kept.find(run)
     if not yes:
         entry = entry_of(found)
@@ -63,7 +63,7 @@ def prune_(
     yes
         Remove them without asking.
     """
-    from anchorlab.runs import KINDS, Store, removable, uses
+    from anchorlab.runs import KINDS, removable, uses
     from anchorlab.runs.references import without_record
     from anchorlab.spec import unknown_name
 
@@ -71,7 +71,7 @@ def prune_(
         if kind not in KINDS:
             raise unknown_name("kinds", kind, KINDS, "kind")
     oldest = None if older_than is None else time.time() - _age(older_than)
-    kept = Store(store)
+    kept = shared.existing_store(store)
     with waiting("reading the runs of the store", quiet=json):
         fields, wanted, damaged = kept.matching(where or ())
     tell_damage(damaged)

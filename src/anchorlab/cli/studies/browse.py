@@ -28,9 +28,7 @@ def browse(
     if every is not None and every < 1:
         raise SpecError("every", f"{every} is not a number of seconds", "give 1 or more")
 
-    from anchorlab.runs import Store
-
-    kept = Store(store)
+    kept = shared.existing_store(store)
     if not kept.root.is_dir():
         raise StoreError(f"{kept.root}: has no runs; `anchorlab train TASK` makes one")
 

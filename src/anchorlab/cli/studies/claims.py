@@ -88,12 +88,11 @@ def claims(
     from anchorlab.findings import ledger
     from anchorlab.findings.kept import kept_findings
     from anchorlab.papers.words import statements
-    from anchorlab.runs import Store
     from anchorlab.spec import unknown_name
 
     ours = statements()
     gc.freeze()  # what is imported stays: looking for garbage in it would take a fifth of the time
-    kept = kept_findings(Store(store))
+    kept = kept_findings(shared.existing_store(store))
     run = {findings.study for findings in kept}
     known = {*STUDIES, *run}
     for name in names:

@@ -16,10 +16,9 @@ def report(*, store: shared.StoreFolder = None, out: Path | None = None, json: s
         File to write; by default `report.html` in the store.
     """
     from anchorlab.report import write_report
-    from anchorlab.runs import Store
     from anchorlab.studies import kept_findings
 
-    kept = Store(store)
+    kept = shared.existing_store(store)
     found = kept_findings(kept)
     if not found:
         raise StoreError(f"{kept.root}: has no findings; run `anchorlab study NAME` first")

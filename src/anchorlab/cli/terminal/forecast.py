@@ -81,6 +81,7 @@ def _data(found: "Forecast", device: str, studies: Mapping[str, str] | None = No
         "at_most": found.may_stop,
         "memory_bytes": found.memory,
         "checkpoint_bytes": found.disk,
+        "state_bytes": found.states,
         "measured": {"steps": found.measured_steps, "shapes": found.paces},
     }
 
@@ -118,7 +119,8 @@ def _summary(found: "Forecast", device: str, of_studies: bool) -> Iterator[str]:
         rest = "; analysis and figures come on top" if of_studies else ""
         steps_text, shapes = counted(found.measured_steps, "measured step"), counted(found.paces, "shape")
         yield f"an estimate from {steps_text} of {shapes}{rest}"
-        yield f"memory: up to {size_text(found.memory)}; checkpoints on disk: {size_text(found.disk)}"
+        states = f", and up to {size_text(found.states)} more while training"
+        yield f"memory: up to {size_text(found.memory)}; checkpoints on disk: {size_text(found.disk)}{states}"
     if any(cell.begun for cell in left):
         yield "what begun cells have kept is not subtracted"
     yield "nothing was trained or written"
