@@ -1,7 +1,6 @@
 """Sweeps that TOML files declare, and studies of one's own in a Python file."""
 
 import sys
-from itertools import product
 
 import pytest
 
@@ -37,15 +36,6 @@ def read(folder, text, name="mine", seeds=None):
     path = folder / f"{name}.toml"
     path.write_text(text)
     return read_sweep(path, seeds)[0].experiments_of("quick")
-
-
-def test_the_first_field_of_the_grid_varies_slowest(tmp_path):
-    apart = "model.layers = [1, 2]\nrecipe.learning_rate = [1e-3, 3e-3]\nmodel.heads = [1, 2]\n"
-    cells = read(tmp_path, f"{TASK}[grid]\n{apart}")
-    points = [(cell.model.layers, cell.recipe.optimiser.learning_rate, cell.model.heads) for cell in cells]
-    assert points == list(product((1, 2), (1e-3, 3e-3), (1, 2)))
-    tables = "[grid.recipe]\nlearning_rate = [1e-3, 3e-3]\n[grid.model]\nheads = [1, 2]\nlayers = [1, 2]\n"
-    assert {one.cell.address for one in read(tmp_path, f"{TASK}{tables}")} == {one.cell.address for one in cells}
 
 
 def test_the_grid_changes_the_defaults_of_the_task(tmp_path):

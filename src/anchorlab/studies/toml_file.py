@@ -94,8 +94,7 @@ class SweepFile(_File):
         recipe.learning_rate = [1e-3, 3e-3]
 
     `task` is a name, a TOML file in the same folder, or a table: a `name` with its arguments, or a declared task. The
-    first quantity of the grid varies slowest. The other tables override the task's default experiment. `metric` is the
-    metric in the figures.
+    other tables override the task's default experiment. `metric` is the metric in the figures.
     """
 
     task: str | dict[str, Any]
@@ -119,7 +118,7 @@ def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[s
     chosen = None if seeds is None else seeds_of(seeds)
     try:
         read = SweepFile.parse(data)
-        values = _as_written(values_by_path(read.grid), path)
+        values = values_by_path(read.grid)
         for at, some in values.items():
             if not isinstance(some, list):
                 raise SpecError(f"grid.{at}", f"{some!r:.40} is no list of values", "write [1, 2, 4]")
@@ -132,13 +131,6 @@ def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[s
         field = error.field.replace("vary", "grid", 1) if error.field.partition(".")[0] == "vary" else error.field
         raise SpecError(f"{path}: {field}", error.problem, error.remedy) from None
     return found, values
-
-
-def _as_written(values: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the values of a grid in the order of the file, which TOML's nested tables lose."""
-    names = re.findall(r"""([\w-]+)["']?\s*=""", path.read_text("utf-8-sig").partition("grid")[2])
-    last = {at: at.rpartition(".")[2] for at in values}
-    return {at: values[at] for at in sorted(values, key=lambda at: [*names, last[at]].index(last[at]))}
 
 
 def _task(given: str | dict[str, Any], path: Path) -> Task:
