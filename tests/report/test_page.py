@@ -8,7 +8,6 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Control, Table
 from anchorlab.report import write_report
 from anchorlab.report.page import duration_text, placed, render, time_text, value_text
-from anchorlab.studies.kit import MEAN_AND_RANGE
 from anchorlab.viewer import ViewExample, ViewPath
 from tests.report.hand_made_findings import PROVENANCE
 from tests.report.reader import Reader
@@ -133,14 +132,12 @@ def test_untrained_members_and_those_of_another_task_have_columns_and_marks(find
     assert shown.count("trained on another task pass, too") == 1
 
 
-def test_a_caption_names_the_seed_of_one_and_says_once_what_a_band_is(findings):
+def test_the_caption_of_a_figure_of_one_seed_names_that_seed(findings):
     shared, other = findings.figures
-    told = replace(shared, caption=f"On tests. {MEAN_AND_RANGE}")
-    page = render([replace(findings, figures=(shared, replace(other, seeds="2"), told))], "title")
+    page = render([replace(findings, figures=(shared, replace(other, seeds="2")))], "title")
     assert re.findall(r'<p class="source">(.*?)</p>', page) == [
         "line: mean, band: lowest to highest · profile quick · seeds 0..2 · 2 CPU cores · commit 0123456789ab",
         "profile quick · seeds 2 · 2 CPU cores · commit 0123456789ab",
-        "profile quick · seeds 0..2 · 2 CPU cores · commit 0123456789ab",
     ]
 
 

@@ -87,12 +87,13 @@ def _let_scales_change(drawing: Drawing) -> None:
                 tick.label1.set_parse_math(True)
 
 
-def footer(figure: Figure, provenance: Provenance | None, caption: str = "") -> str:
-    """Return the line below a figure: what bands or intervals mean, unless `caption` says it, and the provenance."""
+def footer(figure: Figure, provenance: Provenance | None) -> str:
+    """Return the line below a figure: the meaning of its bands or intervals, if any, and the provenance, if known."""
     drawn = figure.drawn if isinstance(figure, LineFigure | BarFigure) and figure.has_intervals else ""
-    drawn = "" if re.search(r"\b(band|interval)", caption) else drawn
-    source = provenance if provenance is None or figure.seeds is None else replace(provenance, seeds=figure.seeds)
-    return " · ".join(filter(None, (drawn, "" if source is None else source.line)))
+    if provenance is None:
+        return drawn
+    source = provenance if figure.seeds is None else replace(provenance, seeds=figure.seeds)
+    return " · ".join(filter(None, (drawn, source.line)))
 
 
 def save(figure: Figure, provenance: Provenance, path: Path) -> Path:
