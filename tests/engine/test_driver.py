@@ -42,6 +42,13 @@ def test_work_is_that_of_the_steps_of_all_members(counted):
         assert (said[-1].done, said[-1].before, said[-1].label) == (done, before, label)
 
 
+def test_a_metric_that_only_some_chunks_have_is_the_mean_of_these(counted):
+    one, said = counted
+    one.update(FIRST, Progress(2, 30, {"train loss": 1.0, "test loss": 4.0}))
+    one.update(SECOND, Progress(2, 30, {"train loss": 3.0}))
+    assert said[-1].metrics == {"train loss": 2.0, "test loss": 4.0}
+
+
 def test_chunks_that_are_trained_together_count_each(counted):
     one, said = counted
     one.update(FIRST, Progress(2, 30))

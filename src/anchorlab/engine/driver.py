@@ -39,7 +39,7 @@ class Tally:
     def update(self, chunks: Mapping[ChunkName, Experiment], progress: Progress) -> None:
         """Count the progress of chunks that are trained together, keep its metrics, and report the status.
 
-        The metrics reported are means over the chunks of the experiment, so that those of several do not alternate.
+        The metrics reported are means over the chunks of the experiment.
         A note is reported instead of the progress. The steps in a chunk's first report were resumed from a kept state,
         so they also count in `Status.before`. Each experiment has the members of its chunk only.
         """
@@ -50,7 +50,7 @@ class Tally:
         if progress.metrics:
             newest[index] = progress.metrics
         names = next(iter(newest.values()), {})
-        self.status.metrics = {name: fmean(one[name] for one in newest.values()) for name in names}
+        self.status.metrics = {name: fmean(one[name] for one in newest.values() if name in one) for name in names}
         for chunk, one in chunks.items() if not progress.note else ():
             work = progress.step * len(one.members) * self.work[chunk[0]]
             if chunk not in self._done:

@@ -32,7 +32,7 @@ SUFFICES = 0.05
 NEEDED, CUT = 3.0, 0.17
 """How many times, and to what, the loss rises at least when a path that is needed is cut.
 
-Appendix E prints 0.17, and less than 0.05 before the cut: a rise of 3.4 times and more, of which we ask 3.
+Appendix E prints 0.17, and less than 0.05 before the cut: the loss rises 3.4 times or more. We ask for 3 times.
 """
 
 DRAWN = 8  # models in the figure
