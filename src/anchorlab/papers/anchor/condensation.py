@@ -44,7 +44,7 @@ PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # Figure 
 
 @dataclass(frozen=True)
 class Grid(Setting):
-    """A setting with the paper's heads and initialisation, and with other numbers of heads at every rate γ."""
+    """A setting trained with the paper's heads and initialisation, and with each of `heads` at each rate γ."""
 
     heads: tuple[int, ...]
     gammas: tuple[float, ...]
@@ -81,13 +81,13 @@ def experiments(setting: Grid) -> dict[int | None, Experiment]:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer 1 of models with one number of heads; a start is a rate γ, or `PAPERS` for the paper's initialisation."""
+    """Layer 1 of models with equally many heads; a start is a rate γ, or `PAPERS` for the paper's initialisation."""
 
     starts: tuple[float | None, ...]
     accuracy: Float[Tensor, "start seed"]  # test accuracy at the end
-    alike: Float[Tensor, "start seed"]  # cosine of two heads' maps, as they differ from even attention
+    alike: Float[Tensor, "start seed"]  # cosine of two heads' maps after subtracting even attention
     alike_untrained: Float[Tensor, "start seed"]
-    broadcasting: Float[Tensor, "start seed"]  # share of heads that broadcast from the most common place
+    broadcasting: Float[Tensor, "start seed"]  # share of heads that broadcast from the most common source
     neurons: Float[Tensor, "start seed"]  # condensation number
     neurons_untrained: Float[Tensor, "start seed"]
 
@@ -98,7 +98,7 @@ class Layer:
 
 
 def read_layer(run: TrainedRun) -> Layer:
-    """Measure layer 1 of one run's members after training."""
+    """Measure layer 1 of one run's members before and after training."""
     starts = tuple(dict.fromkeys(run.experiment.members.gamma.given.get("all", (PAPERS,))))
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     before, after = run.ensemble(0), run.ensemble()
@@ -137,7 +137,7 @@ class Seen(Reading):
 
 
 def beyond_even(pattern: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-    """Return causal patterns minus even attention to all positions, which untrained heads nearly have."""
+    """Return causal patterns minus even attention to all visible positions; untrained heads attend nearly evenly."""
     even = torch.ones(pattern.shape[-2:]).tril()
     return pattern - even / even.sum(dim=-1, keepdim=True)
 
@@ -147,8 +147,8 @@ def share_broadcasting(
 ) -> Float[Tensor, "member"]:
     """Return the share of a layer's heads that broadcast from the layer's most common source.
 
-    A head's source is the position, counted from the anchor, to which the last position attends most; it must receive
-    at least half of the attention.
+    A head's source is the position, counted from the anchor, to which the last position attends most; a head broadcasts
+    if its source receives at least half of the attention.
     """
     sources = broadcast_profile(pattern, anchors, queries="last")
     common = sources.best.mode(dim=-1, keepdim=True).values
@@ -156,7 +156,7 @@ def share_broadcasting(
 
 
 def _rise(layer: Layer, values: Float[Tensor, "start seed"]) -> Measurement | None:
-    """How much higher values are at the small initialisation than at the large one, means over members that learned."""
+    """Measure the mean at the small initialisation minus the mean at the large one, over members that learned."""
     both = layer.of_learned(values, SMALL, LARGE)
     if bool(both.isnan().all(dim=1).any()):
         return None
@@ -248,7 +248,7 @@ def _maps(seen: Seen) -> MapFigure:
 
 
 def typical(values: Float[Tensor, "member"], among: Bool[Tensor, "member"]) -> int:
-    """Return the member with the median value among some members, or among all if there are none."""
+    """Return the index of the member with the median value among the chosen ones, or among all if none is chosen."""
     chosen = among if bool(among.any()) else torch.ones_like(among)
     return int((values - values[chosen].median()).abs().where(chosen, torch.inf).argmin())
 
@@ -276,7 +276,7 @@ def _table(seen: Seen) -> Table:
             rows.append((count, start or "PyTorch's", *(float(value[index].mean()) for value in values)))
     return Table(
         title="Layer 1 by number of heads and initialisation",
-        caption="Means over seeds. Heads are compared less even attention, which untrained heads come near to.",
+        caption="Means over seeds. Heads are compared after subtracting even attention; untrained heads are near it.",
         columns=(
             "heads",
             "initialisation, γ",
@@ -299,7 +299,7 @@ STUDY = Study(
     reads=Seen,
     draws=(
         _maps,
-        lambda seen: _curves("heads", seen, "Heads: cosine of two heads' maps less even attention."),
+        lambda seen: _curves("heads", seen, "Heads: cosine of two heads' maps after subtracting even attention."),
         lambda seen: _curves("neurons", seen, "Neurons: absolute cosine of two neurons' input weights."),
         _table,
     ),

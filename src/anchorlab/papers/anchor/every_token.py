@@ -1,9 +1,9 @@
 """Loss on every token against loss on the answer alone: which learns the rule, which the surface.
 
-Models that differ in the positions that training scores, and in nothing else, learn the identity function and the
-composite function. Of the latter, the pair (4, 3) is trained on key - 6 in place of key - 10 and the pair (3, 4) never:
-by the rule its answer is key - 10, by the surface key - 6, as for the symmetric pair. The other tokens follow a fixed
-chain, so that the loss on every token has something to learn from them, as in a text.
+Models that differ only in the positions that training scores learn the identity function and the composite function.
+In the composite function, the pair (4, 3) is trained on key - 6 in place of key - 10, and the pair (3, 4) is never
+trained: by the rule, (3, 4) gives key - 10; by the surface, key - 6, as the symmetric pair (4, 3) does. The other
+tokens follow a fixed chain, so that the loss on every token has something to learn from them, as in a text.
 
 Source: Lin, Zhang and Xu, Reasoning Bias of Next Token Prediction Training (2025), abstract; the tasks are those of
 anchor functions, sections 4.1 and 4.4.
@@ -42,15 +42,15 @@ EVERY, ALONE = "every token", "the answer"
 LOSSES = {EVERY: True, ALONE: False}
 """The two losses, and whether each scores every token."""
 
-ANSWERED = 0.9  # the accuracy from which on a split counts as answered, and a member as judged under perturbation
+ANSWERED = 0.9  # the accuracy from which a split counts as answered, and a member is judged under perturbation
 STRENGTHS = (0.25, 0.5, 1.0, 2.0)  # of noise on the embeddings, in units of their root mean square
 MOVES = (0.05, 0.1, 0.2, 0.4)  # of the weights, in units of their norm
 MOVE = 0.2  # the move at which the rise of the loss is judged
 IDENTITY, COMPOSITE = "identity", "composite"
 
 SUCCESSORS = 4
-"""How many items may follow an item of noise, of 81. In a text most tokens follow from those before them; under
-independent noise nothing but the answer would, one token in nine."""
+"""How many of the 81 items may follow an item of noise. In a text most tokens can be predicted from those before them;
+with independent noise only the answer could be, one token in nine."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ PAPER = Tasks(
 
 
 def experiments(setting: Tasks) -> dict[tuple[str, int | str], Experiment]:
-    """Return, for each loss, an experiment for each size of the identity function and one of the composite function."""
+    """Return for each loss an experiment for each size of the identity function and one for the composite function."""
     found: dict[tuple[str, int | str], Experiment] = {}
     for loss, every_token in LOSSES.items():
         identity = task("anchor/identity", every_token=every_token, successors=SUCCESSORS)
@@ -91,24 +91,24 @@ def experiments(setting: Tasks) -> dict[tuple[str, int | str], Experiment]:
 
 
 class Learned(Reading):
-    """Results of the models trained with one loss; a single value for the identity function is at the largest size."""
+    """Results of the models trained with one loss; single values of the identity function are at its largest size."""
 
     # the share of (3, 4) answered as the symmetric pair
     symmetric = reading(lambda seen: at_end(seen.runs[COMPOSITE], TASK, "agrees: symmetric"))
 
     @reading
     def identity(self) -> Curve:
-        """The curve of the identity function."""
+        """The accuracies on the identity function by train size."""
         return read_curve(run for of, run in self.runs.items() if of != COMPOSITE)
 
     @reading
     def accuracy(self) -> dict[str, Float[Tensor, "member"]]:
-        """The accuracy of the composite function by split, at the end."""
+        """The accuracy on the composite function at the end, by split."""
         return {split: at_end(self.runs[COMPOSITE], split, "accuracy") for split in SPLITS}
 
     @reading
     def reached(self) -> dict[str, Float[Tensor, "member"]]:
-        """The first step of the composite function measured at `ANSWERED`, by split; infinite for never."""
+        """The first measured step at which the composite function reaches `ANSWERED`, by split; infinite if never."""
         run = self.runs[COMPOSITE]
         return {split: first_reached(*along(run, split, "accuracy"), ANSWERED) for split in SPLITS}
 
@@ -119,7 +119,7 @@ class Learned(Reading):
 
     @reading
     def rise(self) -> dict[str, Float[Tensor, "move member"]]:
-        """The rise of the loss if weights move, by task."""
+        """The rise of the loss when all weights move, by task."""
         return {of: on_own_sequences(rise_in_loss, run, MOVES) for of, run in self._largest.items()}
 
     @property
@@ -149,9 +149,9 @@ class Seen(Reading):
 
 
 def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -> Float[Tensor, "judged_member task"]:
-    """Return values by task of the seeds that answer its training sequences under both losses; NaN for other seeds.
+    """Return each task's values, NaN for seeds that do not answer its training sequences under both losses.
 
-    A seed that does so in neither task is left out.
+    A seed that is NaN in both tasks is left out.
     """
     judged = {
         of: seen.under[EVERY].judged(of) & seen.under[ALONE].judged(of) & value.isfinite()
@@ -326,12 +326,12 @@ STUDY = Study(
         "quick": Profile(
             QUICK,
             "The larger models, batches and numbers of steps are for the composite function, on 8000 sequences. Both "
-            "losses are trained for as many steps.",
+            "losses are trained for the same number of steps.",
         ),
         "paper": Profile(
             PAPER,
             "Anchor functions, appendix A, as in the studies of its identity and composite function. The setting of "
-            "the source itself is not known to us, so that outside a band nothing is contradicted. Composite "
+            "the source itself is not known to us, so a value outside a band contradicts nothing. Composite "
             "function: batches of 100, as appendix A says, and the 8000 sequences of the authors' code. Identity: "
             f"{BATCH_NOTE[0].lower()}{BATCH_NOTE[1:]}",
         ),

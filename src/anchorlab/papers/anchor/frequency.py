@@ -1,7 +1,7 @@
 """Low frequency is learned before high frequency.
 
-Two anchors stand for the same operation (low frequency: the key for both) or for two that differ (high frequency: the
-key for one, its successor for the other).
+Two anchors have the same operation (low frequency: the answer is the key for both) or different ones (high frequency:
+the key for one, its successor for the other).
 
 Source: anchor functions, section 6.1 and Figure 18.
 """
@@ -23,7 +23,7 @@ FITTED, GENERALISED = 0.5, 0.9  # a task is fitted below this training loss, and
 
 _RECIPE = quick_recipe(2000, steps=1200, evaluations=80)
 QUICK = Setting(quick_model(), _RECIPE.replace(evaluation=_RECIPE.evaluation.replace(size=250)), seeds=14)
-# both tasks are fitted within the first hundred epochs, of 20 steps: there the loss is measured after each
+# both tasks are fitted within the first hundred epochs, of 20 steps each: the loss is measured after each of these
 _EVALUATION = Evaluation(every=5, at=tuple(range(100)))
 PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(evaluation=_EVALUATION), seeds=5)
 
@@ -37,7 +37,7 @@ def experiments(setting: Setting) -> dict[str, Experiment]:
 
 
 class Seen(Reading):
-    """When each task is learned: a task that is not learned within the training comes after any that is."""
+    """When each task is learned; one that is not learned in the training counts as later than any that is."""
 
     fitted = crossing("train", "loss", FITTED, falling=True)
     generalises = crossing("test", "accuracy", GENERALISED)
@@ -65,7 +65,7 @@ def generalises_later(seen: Seen) -> Float[Tensor, "seed"]:
 
 
 def _times_longer(seen: Seen, steps: ByRun[Tensor]) -> Float[Tensor, "learned"]:
-    """Return the ratio of steps for members that learn at least one task; of others nothing is known of the order."""
+    """Return the ratio of steps, high to low frequency, for members that learn at least one of the two tasks."""
     low, high = (one.clamp(max=seen.first.experiment.steps) for one in (steps["low"], steps["high"]))
     return (high / low)[steps["low"].isfinite() | steps["high"].isfinite()]
 
@@ -91,7 +91,7 @@ STUDY = Study(
         curves("Test accuracy of both tasks (Fig 18, right)", "test", "accuracy", caption=CAPTION, learned=GENERALISED),
         seed_by_seed(
             "When each task is learned, seed by seed",
-            "The optimiser step, between two measurements by interpolation, at which the training loss is first "
+            "The optimiser step, interpolated between measurements, at which the training loss is first "
             f"below {FITTED} and the test accuracy first above {GENERALISED}, a dash if never; and the test accuracy "
             "at the end.",
             Seen.fitted,

@@ -94,7 +94,7 @@ class Curve:
 
 
 def read_curve(runs: Iterable[TrainedRun]) -> Curve:
-    """Read a learner's curve from its runs, in any order; a run with more members than another gives its first."""
+    """Read a learner's curve from its runs, in any order; members beyond the smallest run's number are left out."""
     ordered = sorted(runs, key=kit.train_size)
     count = min(len(run.experiment.members) for run in ordered)
     test, train = (
@@ -113,7 +113,7 @@ class Heads:
     broadcast_head: Int[Tensor, "member"]  # the head of layer 1 whose last position attends most to the key's
     broadcast_from: Int[Tensor, "member"]  # where its last position attends most, counted from the anchor
     to_last: Float[Tensor, "member"]  # its attention from the last position to the key's
-    broadcast_mass: Float[Tensor, "member"]  # its attention to the key's position, from there on
+    broadcast_mass: Float[Tensor, "member"]  # its attention to the key's position, mean over positions from there on
 
 
 def read_heads(record: Record, batch: Batch) -> Heads:
@@ -141,22 +141,22 @@ class Seen(Reading):
 
     @reading
     def heads(self) -> Heads | None:
-        """The heads at the end of the last run if it has two layers."""
+        """The heads at the end of the last run; None unless its model is a decoder of two layers."""
         return heads_of(self.last)
 
     @reading
     def curve(self) -> Curve:
-        """The curve."""
+        """The transformer's accuracies by train size."""
         return read_curve(self.of_curve)
 
     @property
     def of_curve(self) -> list[TrainedRun]:
-        """The runs of the curve's points: those of the first run's model."""
+        """The runs of the curve, which have the same model as the first run."""
         return [run for run in self.runs.values() if run.experiment.model == self.first.experiment.model]
 
 
 def heads_of(run: TrainedRun) -> Heads | None:
-    """Read the heads at the end of a run of two layers; None for other runs."""
+    """Read the heads at the end of a run of a two-layer decoder; None for other runs."""
     model = run.experiment.model
     if not isinstance(model, DecoderSpec) or model.layers != FIGURE_13.layers:
         return None
@@ -266,7 +266,7 @@ SIZE_COLUMNS = ("training sequences", "test mean", "test lowest", "test highest"
 
 
 def size_rows(curve: Curve, *begin: str) -> tuple[tuple[str | float, ...], ...]:
-    """Return a table row for each train size, under `SIZE_COLUMNS`, after the given cells."""
+    """Return a table row for each train size: the cells `begin`, then those of `SIZE_COLUMNS`."""
     values = zip(curve.sizes, curve.test, curve.train, strict=True)
     return tuple((*begin, size, *kit.mean_and_range(test), float(train.mean())) for size, test, train in values)
 
@@ -342,7 +342,7 @@ STUDY = Study(
         ),
         "paper-600": Profile(
             Sizes(_FULL, (FEWEST, ENOUGH), two_layers=None),
-            f"The train sizes of Figure 4 that its claims are about. Nothing is said of heads. {BATCH_NOTE}",
+            f"The two train sizes that the claims on Figure 4 are about; heads are not studied. {BATCH_NOTE}",
             paper=("enough-data", "little-data", "fits"),
         ),
     },

@@ -30,7 +30,7 @@ NAMES = {"decoder": "transformer", "lstm": "LSTM", "fnn": "FNN"}
 FIG_4 = "section 4.1 and Fig 4"
 
 GENERALISED = 0.9
-"""A learner generalises at the smallest train size with at least this mean test accuracy."""
+"""The data that a learner needs is the smallest train size with at least this mean test accuracy."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Learners:
 
 
 KEY_RULES = {"any item, as the paper says": False, "number plus position, as in the authors' code": True}
-"""What is added to labels for each value of the task's `moving_keys`."""
+"""The task's `moving_keys` under each rule of drawing keys, named as in the labels of the runs."""
 
 _LSTM = Setting(LSTMSpec(layers=2, width=64), quick_recipe(2000), seeds=14)
 _FNN = Setting(FNNSpec(width=64, hidden=256), quick_recipe(2000), seeds=14)
@@ -75,8 +75,8 @@ SMOKE = Learners(
 
 _OF_LOGS = (
     "Batches of 50 for all three, as in the authors' code and logs; appendix A says 100 for the transformer and 10 for "
-    "the other two (profile `paper-text`). It prints a hidden size of 4 for these; 400 gives the numbers of parameters "
-    "of section 4.1. The paper gives no weight decay; PyTorch's is used."
+    "the other two (profile `paper-text`). For those two it prints a hidden size of 4; 400 gives the numbers of "
+    "parameters of section 4.1. The paper gives no weight decay; PyTorch's is used."
 )
 
 
@@ -111,7 +111,7 @@ class Seen(Reading):
 
 
 def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | None:
-    """Return the smallest train size at which a learner's mean test accuracy is enough; None if it never is."""
+    """Return the smallest train size at which a learner's mean test accuracy reaches `GENERALISED`, or None."""
     enough = test.mean(dim=1) >= GENERALISED
     return next((size for size, there in zip(sizes, enough.tolist(), strict=True) if there), None)
 
@@ -142,7 +142,7 @@ def lstm_needs_more(seen: Seen) -> Measurement | None:
         return needed(lstm.sizes, test[:of_lstm]), needed(transformer.sizes, test[of_lstm:])
 
     def ratio(rows: Tensor) -> float:
-        # to one seed alone, or to a resample, no size may be enough: then the largest counts
+        # for one seed alone, or for a resample, no size may be enough: then the largest counts
         of_lstm, of_transformer = sizes(rows)
         return (of_lstm or lstm.sizes[-1]) / (of_transformer or transformer.sizes[-1])
 
@@ -264,7 +264,7 @@ STUDY = Study(
             PAPER_TEXT,
             "As `paper`, in the batches that appendix A prints: 100 for the transformer, 10 for the LSTM and the "
             "fully connected network, where the authors' logs have 50 for all three. The text does not decide "
-            "between both, so that both profiles are the paper's setting.",
+            "between the two, so both profiles count as the paper's setting.",
             paper=True,
         ),
         "paper-start": Profile(PAPER_START, f"The transformer alone, while its learning rate rises. {BATCH_NOTE}"),

@@ -46,16 +46,16 @@ class Seen(Reading):
         """The accuracy on unseen keys."""
         return torch.stack([at_end(self.first, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
 
-    frequency = reading(lambda seen: answer_frequency())  # how often training shows what each anchor asks for in test
+    frequency = reading(lambda seen: answer_frequency())  # how often each anchor's test answers are training labels
 
 
 def answer_frequency() -> Float[Tensor, "anchor"]:
     """Return the expected frequency, as training labels, of each anchor's answers in the test.
 
-    In training anchor b is drawn one time in ten, its key uniformly among those allowed; the answer y then occurs once
-    for every b whose key y - b is allowed. Counted from the definition of the task, not from samples.
+    In training anchor b is drawn one time in ten, its key uniformly among those allowed; the answer y then comes from
+    every b whose key y - b is allowed. Counted from the definition of the task, not from samples.
     """
-    first, last, held_out = 20, 100, 8  # the task's items, and the keys that each anchor never has in training
+    first, last, held_out = 20, 100, 8  # the task's items; how many keys each anchor never has in training
 
     def own(anchor: int) -> range:
         return range(first + held_out * (anchor - 1), first + held_out * anchor)
@@ -108,7 +108,7 @@ def worst(seen: Seen) -> Bool[Tensor, "seed"]:
 
     Share of seeds whose least accurate anchor is 1, 2 or 10.
     """
-    # A tie is no least anchor: untrained, all ten are equally bad.
+    # A tie with an inner anchor does not count: untrained, all ten are equally bad.
     return seen.accuracy[AT_BOUNDARY].amin(dim=0) < seen.accuracy[~AT_BOUNDARY].amin(dim=0)
 
 
@@ -182,7 +182,7 @@ STUDY = Study(
         "quick": Profile(QUICK),
         "paper": Profile(
             PAPER,
-            "The paper names no number of sequences, epochs or seeds for this task. The authors' code has as many "
+            "The paper names no number of sequences, epochs or seeds for this task. The authors' code has this many "
             f"sequences, batches of 50 to 100, and 1000 to 4000 epochs. {BATCH_NOTE_TEXT}",
             paper=True,
         ),

@@ -1,7 +1,7 @@
 """Nine tasks: each is fitted and generalises.
 
-Anchors say which operation applies to the neighbouring tokens; each task has a claim of its own. In test, keys are at
-positions, or with anchors, at which training never shows them.
+Anchors say which operation applies to the neighbouring tokens; each task has a claim of its own, three of them
+in their own studies. In test, keys have positions or anchors that training never gives them.
 
 Source: anchor functions, section 4, Figures 2 and 3; settings in its appendix A.
 """
@@ -26,13 +26,13 @@ from anchorlab.tasks import Task, task
 from anchorlab.training import Evaluation, Members, Recipe, Times
 
 UNSEEN_PAIRS = ("composite", "synonym")
-"""The tasks that also hold pairs of anchors back: their test on data is judged with the others, that on task apart."""
+"""The tasks that also hold out pairs of anchors: `test on data` is judged with the others, `test on task` apart."""
 
 CLAIMED_ELSEWHERE = ("identity", "reading comprehension", "multi-anchor")
-"""The tasks whose own studies claim that they generalise: the last with most anchors, since the outer ones do not."""
+"""The tasks whose own studies claim that they generalise; multi-anchor does so for most, but not the outer, anchors."""
 
 SEEDS = 14
-"""In the quick profile, the least with which a share of 0.8 is decided."""
+"""The seeds in the quick profile: the fewest that can decide a claim on a share of at least 0.8."""
 
 _OWN = {
     "identity": identity.experiment(identity.TWO_LAYERS),
@@ -51,7 +51,7 @@ QUICK = {name: replace(one, members=Members(seeds=fresh(SEEDS))) for name, one i
 """The tasks of section 4, each as in its own study."""
 
 NAMES = tuple(QUICK)
-"""The tasks."""
+"""The names of the tasks."""
 
 JUDGED = tuple(name for name in NAMES if name not in CLAIMED_ELSEWHERE)
 
@@ -84,7 +84,7 @@ class Accuracies(Reading):
 
     @reading
     def held_out(self) -> dict[str, Float[Tensor, "member"]]:
-        """The accuracies with keys at places that training never shows."""
+        """The accuracies on held-out keys, by task."""
         return {name: kit.at_end(run, held_out(name), "accuracy") for name, run in self.runs.items()}
 
     @reading
@@ -94,12 +94,12 @@ class Accuracies(Reading):
 
 
 def held_out(name: str) -> str:
-    """Return the split of a task on which all nine are compared."""
+    """Return the name of a task's split of held-out keys, on which all nine tasks are compared."""
     return "test on data" if name in UNSEEN_PAIRS else "test"
 
 
 def _fitted(name: str) -> Measure[Accuracies]:
-    """A task that is not fitted says nothing of generalising, nor of the other tasks."""
+    """Return the precondition that a task is fitted, for its own claim and that on unseen pairs."""
     return Measure(
         f"{name.replace(' ', '-')}-fitted",
         f"{name[0].upper()}{name[1:]} is fitted",

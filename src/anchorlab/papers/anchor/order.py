@@ -25,15 +25,15 @@ from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import first_at_end
 from anchorlab.training import Times, TrainedRun
 
-NEIGHBOURS, NEAR = 2, 3  # nearest embeddings compared for each item; the largest near difference in value
-LINKED = 6  # neighbours that the graph along the curve links each item to, at least
+NEIGHBOURS, NEAR = 2, 3  # nearest embeddings compared for each item; the largest difference in value that is near
+LINKED = 6  # the least number of neighbours that the graph along the curve links each item to
 LEARNED = 0.9  # mean test accuracy from which the order is judged
-NO_PICTURE = "scikit-learn, which draws it, is not installed; run pip install 'anchorlab[tsne]'"
+NO_PICTURE = "scikit-learn, which draws the picture, is not installed; run pip install 'anchorlab[tsne]'"
 
 
 @dataclass(frozen=True)
 class Pictured(Setting):
-    """A setting with the iterations of t-SNE for the picture of Figure 5."""
+    """A setting with the number of t-SNE iterations for the picture of Figure 5."""
 
     iterations: int = 1000
 
@@ -53,7 +53,7 @@ class Order:
     embeddings: Float[Tensor, "member item width"]  # in the order of the items' values
     places: Float[Tensor, "member item"]  # along the curve, from 0 to 1
     order: Float[Tensor, "member"]  # rank correlation of value and place along the curve
-    neighbours: Float[Tensor, "member"]  # share of near neighbours
+    neighbours: Float[Tensor, "member"]  # share of the nearest embeddings that are near in value
 
     @classmethod
     def of(cls, embeddings: Float[Tensor, "member item width"]) -> "Order":
@@ -118,7 +118,7 @@ def curve_coordinate(points: Float[Tensor, "item width"], linked: int = LINKED) 
         links = torch.zeros_like(apart).scatter(1, apart.topk(count, largest=False).indices, 1.0)
         links = torch.maximum(links, links.T)
         values, vectors = torch.linalg.eigh(torch.diag(links.sum(dim=1)) - links)
-        if values[1] > 1e-9:  # zero for each further piece that the graph falls into
+        if values[1] > 1e-9:  # zero if the graph is not connected
             break
     slowest: Tensor = vectors[:, 1]
     return slowest
@@ -229,7 +229,7 @@ STUDY = Study(
             {"after training": seen.after.places, "before": seen.before.places},
             x_label="item",
             y_label="place along the curve",
-            caption="Place in the order of a coordinate along the curve, measured on the embeddings themselves. "
+            caption="Place: the rank, from 0 to 1, of a coordinate along the curve of the embeddings themselves. "
             f"{MEAN_AND_RANGE} Where the embeddings are ordered by value, this is the diagonal."
             + ("" if seen.picture is not None else f" The t-SNE picture of Fig 5 is left out: {NO_PICTURE}."),
             y_range=(0.0, 1.0),
@@ -237,7 +237,7 @@ STUDY = Study(
         split_curves(
             "Accuracy along training",
             {"train": "train", "test": "test"},
-            caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
+            caption=f"{MEAN_AND_RANGE} Naming one of the four anchors at random gives a quarter.",
         ),
         by_seed(
             "Order of the embeddings, seed by seed",

@@ -29,7 +29,7 @@ def on_own_sequences(
     run: TrainedRun,
     values: Sequence[float],
 ) -> Float[Tensor, "value member"]:
-    """Return a measure of perturbations, each member on its own training sequences."""
+    """Return a measure under perturbation, of each member on its own training sequences."""
     ensemble, batches = run.ensemble(), own_sequences(run.experiment)
     found = [measure(ensemble.select([member]), batch, values) for member, batch in enumerate(batches)]
     return torch.cat(found, dim=1)
@@ -94,7 +94,7 @@ def directions(ensemble: Ensemble, draw: int) -> dict[str, Float[Tensor, "..."]]
 
 
 def moved(ensemble: Ensemble, size: float, along: Mapping[str, Float[Tensor, "..."]]) -> Ensemble:
-    """Return members with each weight tensor moved by `size` times its norm along the direction of its name."""
+    """Return members with each weight tensor moved by `size` times its norm along the direction of the same name."""
     weights = dict(ensemble.weights)
     for name, direction in along.items():
         value = weights[name]

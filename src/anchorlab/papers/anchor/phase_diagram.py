@@ -1,7 +1,7 @@
 """Composing against memorising: a phase diagram of depth and initialisation.
 
-The pair (4, 3) is trained on key - 6 in place of key - 10, the pair (3, 4) never. Is (3, 4) answered by composing its
-operations (-10) or as the symmetric pair (-6)?
+The pair (4, 3) is trained on key - 6 in place of key - 10; the pair (3, 4) is never trained. Is (3, 4) answered by
+composing its operations (-10) or as the symmetric pair (-6)?
 
 Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite Functions by Reasoning or
 Memorizing (2024), which builds on anchor functions, section 4.4.
@@ -26,7 +26,7 @@ from anchorlab.tasks import Task, task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Recipe, Stream, WarmupCosine
 
 SMALL, LARGE = 0.8, 0.5  # the rates γ of small and large initialisation: weights begin as N(0, d^-2γ)
-LEARNED = 0.9  # the test on data from which a member is judged: below it, it answers nothing by any rule
+LEARNED = 0.9  # the accuracy on `test on data` from which a member is judged: below it, answers follow no rule
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Cells(Reading):
         return values.where(self.learned, torch.tensor(torch.nan))[:, self.gammas.index(gamma)]
 
     def answered_by(self, depth: int, gamma: int) -> str:
-        """Return which rule explains most answers in one cell, over the members that learned."""
+        """Return which rule explains most answers in the cell at these indices, over the members that learned."""
         learned = self.learned[depth, gamma]
         if not learned.any():
             return "not learned"
@@ -229,7 +229,7 @@ STUDY = Study(
     ),
     profiles={
         "quick": Profile(QUICK),
-        "scaled": Profile(SCALED, "The source has so many sequences that each is seen 210 times in 92,400 steps."),
+        "scaled": Profile(SCALED, "No sequence repeats; in the source each is seen 210 times, in 92,400 steps."),
         "paper": Profile(
             PAPER,
             "As the source prints it. Ten epochs of warm-up before 200 of cosine, clipping at 1 and three seeds are "

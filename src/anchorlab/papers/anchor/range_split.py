@@ -1,4 +1,4 @@
-"""Splits: a range of unseen keys is no test, residues are one.
+"""Splits: holding out a range of keys is no test, holding out residues is.
 
 The answer is the token after the anchor 3. The same model trains on two splits, which both hold out about an eighth of
 the sequences: the keys 91 to 100 at every position, or each key at one position in eight.
@@ -23,7 +23,7 @@ from anchorlab.tasks.anchor import AnchorBased
 from anchorlab.training import Experiment, TrainedRun
 
 HELD_OUT = (91, 100)
-"""The range of keys in the test: ten of 81, as one residue of eight holds out."""
+"""The range of keys held out for the test: ten of 81, about the share that one residue of eight holds out."""
 
 RANGE, RESIDUE = "by range", "by residue"
 
@@ -98,14 +98,14 @@ STUDY = Study(
         seed_by_seed(
             "Both splits, seed by seed",
             "Accuracies at the end of training, and the share of test sequences answered with one of the keys 91 to "
-            "100. Other items than the key may be among these in training.",
+            "100. In training, items other than the key may be in this range.",
             Seen.train,
             Seen.test,
             Seen.in_range,
         ),
     ),
     profiles={
-        "quick": Profile(identity.TWO_LAYERS, "The paper prints no setting for this sentence."),
+        "quick": Profile(identity.TWO_LAYERS, "Section 3.2 prints no setting."),
         "paper": Profile(
             identity.PAPER_TWO_LAYERS,
             "Section 3.2 prints no setting; these are the model and the recipe of section 5.1's two layers. "

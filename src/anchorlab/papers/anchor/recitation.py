@@ -24,8 +24,8 @@ from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 
 DIRECTIONS = ("forward", "backward")
-LOWEST, HIGHEST = 0.1, 0.98  # a size is judged at a mean accuracy between these: neither unlearned nor both solved
-EARLY = {"epochs": 0.1, "steps": 0.25}  # of the whole length: 400 of 4000 epochs as the paper's, or a quarter of steps
+LOWEST, HIGHEST = 0.1, 0.98  # a size is judged if the mean accuracy of both directions is between these
+EARLY = {"epochs": 0.1, "steps": 0.25}  # share of the training: the paper's 400 of 4000 epochs, a quarter of the steps
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Seen(Reading):
 
 
 class Time(NamedTuple):
-    """When both directions are compared: the name of the reading, the paper's epochs, and in words."""
+    """When both directions are compared: the name of the reading, the paper's epochs, and the time in words."""
 
     name: str
     epochs: int
@@ -93,7 +93,7 @@ def _at_both(name: str) -> dict[str, Time]:
 
 
 def _length(runs: Mapping[int, TrainedRun], share: float) -> Length:
-    """Read the accuracies at the evaluation next to a share of the training."""
+    """Read the accuracies at the evaluation nearest to a share of the training."""
     name, found = "", {}
     for direction in DIRECTIONS:
         values = []
@@ -183,7 +183,7 @@ def _by_size(seen: Seen) -> Table:
 
 
 def _answers(seen: Seen) -> Table:
-    """List what is answered instead: the other neighbour of the anchor is the last token."""
+    """Return the table of how often n and m are answered by direction: one is right, the other the last token."""
     answers = {
         f"{direction} asked, {token} answered": [
             float(at_end(run, "test", f"agrees: always {rule}", group=direction).mean()) for run in seen.runs.values()
@@ -194,7 +194,7 @@ def _answers(seen: Seen) -> Table:
     return column_table(
         "What is answered at the end, by direction",
         "Mean over seeds of the share of test sequences answered by n (always forward) or by m (always backward). "
-        "Where the direction asks for the other of the two, this answer repeats the last token.",
+        "The one that the direction does not ask for is the last token.",
         {"training sequences": list(seen.runs), **answers},
     )
 

@@ -1,4 +1,4 @@
-"""Shared by the anchor-function studies: a setting, the paper's own recipe, and the second control."""
+"""What the anchor-function studies share: training settings, the paper's recipe, and a second control task."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +14,16 @@ ITEMS = range(20, 101)
 """The items of the paper's vocabulary: what keys are drawn from."""
 
 BATCH_OF_TEXT = {"decoder": 100, "lstm": 10, "fnn": 10}
-"""The batches that appendix A of the paper gives for every task, by the kind of the learner."""
+"""The batch sizes that appendix A of the paper gives for all tasks, by the kind of model."""
 
 BATCH_NOTE = (
     "Batches of 50, as in the authors' code and logs of the identity task; appendix A says 100. The paper gives no "
     "weight decay; PyTorch's is used."
 )
-"""What a profile with batches of 50 says of them, and of the weight decay."""
+"""The note on batches and weight decay in the profiles with batches of 50."""
 
 BATCH_NOTE_TEXT = "Batches of 100, as appendix A says. The paper gives no weight decay; PyTorch's is used."
-"""What a profile with the batches of appendix A says of them, and of the weight decay."""
+"""The note on batches and weight decay in the profiles with the batches of appendix A."""
 
 SomeSetting = TypeVar("SomeSetting", bound="Setting")  # the tests' run-time check cannot read typing.Self
 
@@ -55,17 +55,17 @@ class Setting:
 
 
 def only(label: str, name: str, run: str) -> Callable[[Setting], dict[str, Experiment]]:
-    """Return what a study trains that has a single experiment, `run`, on the task `name`: a function of the setting."""
+    """Return a function from a setting to `{label: experiment}`: its only experiment, `run`, on the task `name`."""
     return lambda setting: {label: setting.experiment(task(name), run)}
 
 
 def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 100, whole: int = 4000) -> Recipe:
-    """Return the paper's recipe: 2e-5 to 2e-4 over 400 epochs, cosine back to 2e-5 at 4000, AdamW, clip 1.
+    """Return the paper's recipe: AdamW, learning rate 2e-5 to 2e-4 over 400 epochs, cosine back by 4000, clip 1.
 
     The schedule does not depend on when a run stops; `whole` epochs in place of 4000 keep its shape, with the first
     tenth as warm-up. The weight decay is PyTorch's 0.01; the paper gives none.
-    Source: anchor function paper, appendix A; the clip and the batch of 50 from its authors' code. Appendix A has
-        `BATCH_OF_TEXT`.
+    Source: anchor function paper, appendix A; the clip and the batch of 50 from its authors' code. The batches of
+        appendix A are in `BATCH_OF_TEXT`.
     """
     return Recipe(
         data=FixedSample(size=size),
@@ -99,12 +99,12 @@ def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
 
 
 def repeated(values: Iterable[float], times: int) -> tuple[float, ...]:
-    """Repeat each value in a row, once for each seed."""
+    """Repeat each value `times` times in a row."""
     return tuple(value for value in values for _ in range(times))
 
 
 def at_every_gamma(gammas: Sequence[float], seeds: int) -> Members:
-    """Return every seed at every rate γ of initialisation; a seed's weights at two γ differ only in scale."""
+    """Return a member for each initialisation rate γ and seed; a seed's weights at two γ differ only in scale."""
     return Members(seeds=fresh(seeds) * len(gammas), gamma={"all": repeated(gammas, seeds)})
 
 

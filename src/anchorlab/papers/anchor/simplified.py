@@ -46,15 +46,15 @@ class Mechanism:
     product: Float[Tensor, "member"]  # entry of Attn2 Attn1 from the last position to the key's
     anchor_to_key: Float[Tensor, "member"]  # attention of layer 0
     others_to_anchor: Float[Tensor, "member"]  # attention of layer 0
-    kinds: Float[Tensor, "member"]  # share of the variance of layer 1's rows between the anchor's and the others
+    kinds: Float[Tensor, "member"]  # share of the variance of layer 1's rows between the anchor's and the others' mean
     all_to_anchor: Float[Tensor, "member"]  # attention of layer 1
     rows_right: Float[Tensor, "member"]  # share of the output's rows whose greatest entry is the key's
-    classified: Float[Tensor, "member"]  # share of items at a key's positions that X(1) W_V1 W_V2 is greatest for
-    classified_alone: Float[Tensor, "member"]  # the same of the items' embeddings without a position vector
+    classified: Float[Tensor, "member"]  # share of items, at all positions of a key, whose own logit is greatest
+    classified_alone: Float[Tensor, "member"]  # the same for the items' embeddings without a position vector
 
 
 def read_mechanism(record: Record, weights: Mapping[str, Float[Tensor, "member ..."]], batch: Batch) -> Mechanism:
-    """Measure the numbers of Figure 16.
+    """Measure the mechanism of Figure 16 in every member.
 
     The record holds patterns `[member batch head query key]` of both layers, the rows `[member batch position width]`
     that enter layer 1, and the output; `weights` are stacked, `[member ...]`.
@@ -103,7 +103,7 @@ def variance_between(
     centred = rows - rows.mean(dim=2, keepdim=True)
     one = centred[:, torch.arange(len(at)), at].square().sum(dim=-1)
     whole, count = centred.square().sum(dim=(2, 3)), rows.shape[2]
-    # The others' mean is -one / (count - 1), so that both kinds together have the squares `between`.
+    # The mean of the other rows is minus this row / (count - 1); `between` is the sum of squares of both kinds.
     between = one * count / (count - 1)
     return (between / whole).where(whole > 0, torch.zeros(()))
 
@@ -265,7 +265,7 @@ STUDY = Study(
     ),
     profiles={
         "quick": Profile(QUICK, "The paper's structure, all of whose sizes are the vocabulary's 201."),
-        "scaled": Profile(SCALED, "The paper's model, on as many sequences; its schedule is shortened."),
+        "scaled": Profile(SCALED, "The paper's model and number of sequences; its schedule is shortened."),
         "paper": Profile(
             PAPER,
             "Sequences and epochs as for the model of Figure 16 in the authors' public code. The learning rate stays "

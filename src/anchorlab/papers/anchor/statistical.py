@@ -25,7 +25,7 @@ from anchorlab.training import Experiment, TrainedRun
 
 KINDS = ("first", "second")
 CONTENT = {"seen": "train", "unseen": "test"}  # sequences drawn with keys placed as in training, and as in test
-FRESH = 2000  # newly drawn sequences of each kind and content; training draws from other streams than this seed's
+FRESH = 2000  # sequences drawn anew for each kind and content, from the stream of `_SEED`, which training never uses
 _SEED = 10_000
 
 QUICK = Setting(quick_model(), quick_recipe(9000, steps=1200, evaluations=24), seeds=6)
@@ -63,7 +63,7 @@ class Seen(Reading):
 
 
 def scores(run: TrainedRun, split: str) -> Scores:
-    """Score the final models on sequences of a split that training never drew."""
+    """Score the final models on newly drawn sequences of a split."""
     chosen = run.experiment.task
     batch = chosen.sample(split, FRESH, seed=_SEED)
     outputs = look(run.ensemble(), batch.inputs)["output"][:, :, -1:]

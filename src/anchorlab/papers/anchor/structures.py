@@ -35,10 +35,10 @@ COMPONENTS = {
 """The paper's names of the components, each with its switch in `DecoderSpec`."""
 
 VOCABULARY = 201
-FITTED = 0.95  # training accuracy from which on a structure that is said to fail is judged: it has to have learned
+FITTED = 0.95  # training accuracy from which a structure that is said to fail is judged
 FIG_15 = "section 5.3 and Fig 15"
 
-WHOLE = 0.95  # test accuracy from which on a seed generalises wholly
+WHOLE = 0.95  # test accuracy from which a seed generalises wholly
 FULL, NO_FNN, BADLY, NONE = "all components", "without FNN", "linear + projection + mask", "none"
 ONE_LAYER, SHIFTED = "one layer", "one layer, V shifted by one"
 
@@ -57,7 +57,7 @@ _SUBSETS: Mapping[str, str] = {
     "residual + LN": "residual LN",
     NONE: "",
 }
-"""The two-layer structures of Figure 15 in its order, with the components that are left."""
+"""The two-layer structures of Figure 15 in the figure's order, each with the components that it has."""
 
 _WIDE = (FULL, NO_FNN, "without FNN and LN")
 """The two-layer structures whose stream is wider than the heads; all sizes of the others are the vocabulary's."""
@@ -202,7 +202,7 @@ def _figure(seen: Accuracies) -> MapFigure:
     )
     return MapFigure(
         title="Accuracy of every structure, seed by seed (Fig 15)",
-        caption="A row is a structure, a column a seed. Two layers of one head but for the last two rows. Linear is "
+        caption="A row is a structure, a column a seed. Two layers of one head, except in the last two rows. Linear is "
         "the map after attention, LN layer norm, FNN the feed-forward network, projection the map to the vocabulary, "
         "mask the causal mask.",
         maps=(maps,),
@@ -242,8 +242,8 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "The paper's structures; where its stream is 400 wide here it is 64, where its sizes are the "
-            "vocabulary's 201 so are these.",
+            "The paper's structures, with a stream of width 64 in place of 400; sizes that are the "
+            "vocabulary's 201 in the paper are 201 here, too.",
         ),
         "scaled": Profile(SCALED, "The six structures that a claim is about; the paper's schedule is shortened."),
         "paper": Profile(

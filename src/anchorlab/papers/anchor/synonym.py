@@ -29,9 +29,9 @@ TWINS = ("4,3", "3,4")  # the same pairs with the synonym in place of 9, which a
 TRAIN, DATA, TASK = "train", "test on data", "test on task"
 ARMS = {"synonyms": "with synonyms", "plain": "plain data"}
 ENOUGH = 0.9  # the accuracy at which a pair counts as learned
-FITTED = 0.95  # accuracy on trained pairs (test on data) from which on a failure on the unseen ones says anything
+FITTED = 0.95  # accuracy on trained pairs (test on data) from which a failure on the unseen ones says anything
 ANCHORS = (1, 2, 4, 3, 9)  # the synonyms last
-FEWEST = 3  # runs that learned both kinds of pair, without which nothing is said about their order
+FEWEST = 3  # the fewest members that learned both kinds of pair from which their order is judged
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Sizes:
 
 def _quick(size: int, steps: int) -> Setting:
     recipe = quick_recipe(size, steps, batch=100, learning_rate=2e-3)
-    measured = Evaluation(every=75, size=1000)  # each pair is one of ten or sixteen
+    measured = Evaluation(every=75, size=1000)  # enough for each of the ten or sixteen trained pairs
     return Setting(quick_model(layers=4), recipe.replace(evaluation=measured), seeds=14)
 
 
-# A larger sample is trained for more steps, as with the paper's epochs. What is only memorised at the smallest size
-# without synonyms is judged nowhere.
+# A larger sample is trained for more steps, as with the paper's epochs. The smallest size is not trained without
+# synonyms: it would only be memorised, which no claim judges.
 _LARGER = (_quick(4000, 900), _quick(10_000, 1500))
 QUICK = Sizes((_quick(1000, 450), *_LARGER), plain=_LARGER)
 _TINY = (Setting(quick_model(), quick_recipe(1000, 2).replace(evaluation=Evaluation(every=2, size=200)), seeds=2),)
@@ -257,8 +257,8 @@ def _timing(seen: Seen) -> Table:
     rows = [(size, seed) for size in seen.sizes for seed in seen.first.experiment.members.seeds]
     return column_table(
         "When the pairs are learned, seed by seed",
-        f"Step at which the mean accuracy of a kind of pair first reaches {ENOUGH:g}, between two measurements as if "
-        "straight; a dash where it never does.",
+        f"Step at which the mean accuracy of a kind of pair first reaches {ENOUGH:g}, interpolated between two "
+        "measurements; a dash where it never does.",
         {
             "training sequences": [size for size, _ in rows],
             "seed": [seed for _, seed in rows],
@@ -278,8 +278,7 @@ STUDY = Study(
     draws=(
         lambda seen: LineFigure(
             title="Accuracy on the unseen pairs (4, 9) and (9, 4) against data (Fig 9a)",
-            caption=f"{MEAN_AND_RANGE} The paper draws the curve with synonyms in red, that of as much plain data in "
-            "blue.",
+            caption=f"{MEAN_AND_RANGE} The paper draws the curve with synonyms in red and the one without in blue.",
             x_label="training sequences",
             y_label="accuracy, test on task",
             lines=tuple(line(ARMS[name], arm.sizes, arm.accuracy[TASK].T) for name, arm in seen.arms.items()),
@@ -291,10 +290,10 @@ STUDY = Study(
         _timing,
     ),
     profiles={
-        "quick": Profile(QUICK, "Without synonyms at 4000 and 10,000 sequences alone."),
+        "quick": Profile(QUICK, "Without synonyms, only 4000 and 10,000 sequences are trained."),
         "scaled": Profile(
             SCALED,
-            "The paper's model; without synonyms at 6000 sequences alone. Its schedule is shortened, to 60 epochs at "
+            "The paper's model; without synonyms only at 6000 sequences. Its schedule is shortened, to 60 epochs at "
             "1000 sequences and to 30 at more.",
         ),
         "paper": Profile(

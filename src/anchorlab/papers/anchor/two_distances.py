@@ -39,9 +39,9 @@ class Heads(Reading):
     batch = sampled("test", LOOKED_AT)
     # the patterns `[member batch head query key]` of both layers
     record = reading(lambda seen: look(seen.first.ensemble(), seen.batch.inputs, record=[FIRST, SECOND]))
-    # by how much each head of layer 0 shifts best
+    # the shift to which each head of layer 0 gives most attention
     shifts = reading(lambda seen: shift_profile(seen.record[FIRST]).best)
-    mass = reading(lambda seen: shift_profile(seen.record[FIRST]).value)  # its attention there
+    mass = reading(lambda seen: shift_profile(seen.record[FIRST]).value)  # its attention at this shift
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
@@ -50,7 +50,7 @@ class Heads(Reading):
 
     @reading
     def unrest(self) -> Float[Tensor, "member head"]:
-        """How much its map changes with the input."""
+        """How much the map of each head of layer 0 changes with the input."""
         return unrest(self.record[FIRST])
 
     @reading

@@ -63,7 +63,7 @@ class Seen(Reading):
 
     @reading
     def most_common(self) -> Int[Tensor, "member batch"]:
-        """The number of positions of each stretch whose output is its most common one."""
+        """The number of positions in each stretch with the most common output of the stretch."""
         alike = self.outputs[..., :, None] == self.outputs[..., None, :]
         return (alike * self.stretch[:, :, None] * self.stretch[:, None, :]).sum(dim=-1).amax(dim=-1)
 
@@ -84,7 +84,7 @@ class Seen(Reading):
 
     @property
     def which(self) -> Int[Tensor, "batch"]:
-        """The place in `FIRST` of each sequence's first anchor."""
+        """The index in `FIRST` of each sequence's first anchor."""
         return (self.batch.latents["anchors"][:, 0] == FIRST[1]).long()
 
     @reading
@@ -107,7 +107,7 @@ class Seen(Reading):
 
     @property
     def changing(self) -> Bool[Tensor, "member batch"]:
-        """Whether the answer is not the key plus the constant of the first anchor."""
+        """Whether the answer differs from the key plus the constant of the first anchor."""
         return self.constants[:, self.which] != (self.batch.answers[:, :1] - self.keys)[:, 0]
 
 
@@ -167,9 +167,9 @@ def answer_kept(seen: Seen) -> Float[Tensor, "seed"]:
 def around(
     values: Bool[Tensor, "member batch position"], batch: Batch, rows: Bool[Tensor, "member batch"], reach: int
 ) -> Float[Tensor, "member place"]:
-    """Return each member's mean over sequences at positions from `reach` before the second anchor to `reach` after it.
+    """Return each member's mean over sequences at each position from `reach` before to `reach` after the second anchor.
 
-    Positions before the first anchor do not count; NaN if no sequence has such a position.
+    Only sequences in `rows` count, and in them positions from the first anchor on; NaN where there are none.
     """
     place = _from(batch, 1).masked_fill(_from(batch, 0) < 0, reach + 1)
     counted = rows[:, :, None, None] & (place[:, :, None] == torch.arange(-reach, reach + 1))
@@ -187,9 +187,9 @@ def _switch(seen: Seen) -> LineFigure:
         y_label="share of sequences",
         caption="Share of test sequences whose output is the intermediate result (the key plus the constant learned "
         "for the first anchor) or the final answer, by position relative to the second anchor; before it, only "
-        "positions from the first anchor on. Of each seed only the sequences whose answer is another number than its "
-        "intermediate result, since elsewhere both are one. Mean over seeds that learned the task; the band reaches "
-        "from the lowest to the highest.",
+        "positions from the first anchor on. For each seed, only sequences whose answer differs from its "
+        "intermediate result count, since otherwise the two are the same. Mean over seeds that learned the task; "
+        "the band reaches from the lowest to the highest.",
         y_range=ACCURACY,
     )
 
@@ -236,8 +236,8 @@ STUDY = Study(
         by_seed(
             "What the output holds, seed by seed",
             f"On {LOOKED_AT} test sequences; stretches from the first anchor until the second of at least {SHORTEST} "
-            "positions. A learned constant is the most common difference of output and key; a possible answer is the "
-            "one that either second anchor would give. The last column is of positions from the second on.",
+            "positions. A learned constant is the most common difference of output and key; a possible answer is one "
+            "that either second anchor would give. The last column covers positions from the second anchor on.",
             lambda seen: {
                 "test accuracy": seen.accuracy,
                 "positions with one value": seen.common,
