@@ -35,8 +35,8 @@ class AnchorMaps:
     positions: Int[Tensor, "place"]  # of the anchor
     maps: Float[Tensor, "member place query key"]
     explained: Float[Tensor, "member"]  # share of the variance between sequences that lies between those positions
-    own_apart: Float[Tensor, "member"]  # total variation between a sequence's rows and its position's map
-    other_apart: Float[Tensor, "member"]  # the same for the maps of all other positions, their mean
+    own_apart: Float[Tensor, "member"]  # total variation between a sequence's rows and the map of its anchor's position
+    other_apart: Float[Tensor, "member"]  # the same with the maps of all other positions, averaged
 
 
 def anchor_maps(ensemble: Ensemble, batch: Batch) -> AnchorMaps:
@@ -73,8 +73,8 @@ class SecondAttention:
     queries: PerMember  # mean cosine between the others' queries
     keys: PerMember  # mean cosine between the others' keys
     opposite: PerMember  # mean cosine between a query and a key of the others
-    same_side: PerMember  # share of sequences where the others' mean query and the key's have a positive product
-    longer: PerMember  # norm of the others' queries over the key's, mean over sequences
+    same_side: PerMember  # share of sequences where the others' mean query and the key's query have a positive product
+    longer: PerMember  # norm of the others' queries, divided by the norm of the key's, mean over sequences
     key_alike: PerMember  # mean cosine between the key's query and its key
     key_apart: PerMember  # absolute mean cosine between the key's row and the other rows, mean of queries and keys
 
@@ -88,7 +88,7 @@ def second_attention(ensemble: Ensemble, batch: Batch) -> SecondAttention:
 
 
 def read_directions(queries: Rows, keys: Rows, at: Keys) -> SecondAttention:
-    """Measure the directions of one head's queries and keys; `at` holds the position of each sequence's key."""
+    """Measure the directions of one head's queries and keys; `at` holds the position of each sequence's key token."""
     each, length = torch.arange(len(at)), queries.shape[2]
     others = torch.arange(length) != at.unsqueeze(-1)
     key_query = queries[:, each, at]
@@ -150,7 +150,7 @@ def score_maps(shown: Shown) -> MapFigure:
 
 
 def directions(shown: Shown, batch: Batch) -> ScatterFigure:
-    """Draw queries and keys of the first position and of the key's."""
+    """Draw queries and keys of the first position and of the key's position."""
     sites = [f"blocks.1.attn.hook_{name}" for name in "qk"]
     record = look(shown.ensemble, batch.inputs[key_positions(batch) == MIDDLE][:FEW], record=sites)
     return directions_figure(shown.seed, *(record[site][0, :, :, 0] for site in sites))
@@ -159,7 +159,7 @@ def directions(shown: Shown, batch: Batch) -> ScatterFigure:
 def directions_figure(
     seed: int, queries: Float[Tensor, "batch position width"], keys: Float[Tensor, "batch position width"]
 ) -> ScatterFigure:
-    """Return the figure of the main components of queries and keys, those of the first position and of `MIDDLE`."""
+    """Return the figure of the main components of queries and keys, at the first position and at `MIDDLE`."""
     kinds = {
         "Q, first position": queries[:, 0],
         "Q, key": queries[:, MIDDLE],

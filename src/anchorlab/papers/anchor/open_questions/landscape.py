@@ -1,4 +1,4 @@
-"""How steep the loss is around trained models of several heads or layers."""
+"""How steep the loss is around trained models with different numbers of heads or layers."""
 
 from collections.abc import Mapping
 

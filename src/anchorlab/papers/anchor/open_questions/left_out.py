@@ -13,7 +13,7 @@ from anchorlab.training import TrainedRun
 
 
 def left_out(runs: Mapping[Value, TrainedRun]) -> dict[Value, Float[Tensor, "count seed"]]:
-    """Return each run's test accuracy without no layer, the last one, the last two and so on, the first alone kept."""
+    """Return each run's test accuracy with all layers, without the last, the last two and so on to the first alone."""
     return {one: _by_count(run) for one, run in runs.items()}
 
 

@@ -16,7 +16,7 @@ from anchorlab.studies.kit import MEAN_AND_RANGE, seed_table, split_curves
 from anchorlab.tasks.classics.modular_arithmetic import ModularArithmetic
 from anchorlab.training import Ensemble, TrainedRun
 
-SHARE = 0.9  # of the squared norm of the final embedding, without its mean, that the key frequencies have together
+SHARE = 0.9  # the part of the final embedding's squared norm, without its mean, that the key frequencies hold together
 
 
 @dataclass(frozen=True)
