@@ -134,7 +134,7 @@ def score_maps(shown: Shown) -> MapFigure:
     reach = float(scores.abs().max())
     return MapFigure(
         title="Layer 1's attention before and after mask and softmax (Fig 25)",
-        caption=f"Seed {shown.seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), "
+        caption=f"Seed {shown.seed}, one test sequence: scores divided by the greatest absolute one ({reach:.3g}), "
         "and the pattern.",
         maps=(
             (
@@ -171,7 +171,7 @@ def directions_figure(
     which = torch.arange(len(kinds)).repeat_interleave(points.shape[1]).float()
     return ScatterFigure(
         title="Layer 1's queries and keys in the plane of their main components (Fig 26)",
-        caption=f"Seed {seed}; queries and keys of the first position and of the key's, of test sequences whose key is "
+        caption=f"Seed {seed}; queries and keys at the first position and the key's, for test sequences whose key is "
         f"at position {MIDDLE}, in one plane, which holds {float(found.explained.sum()):.0%} of the variance.",
         scatters=(Scatter("", numbers(points[..., 0].flatten()), numbers(points[..., 1].flatten()), numbers(which)),),
         x_label="first component",

@@ -81,7 +81,7 @@ def shift_maps(shown: Shown, first: FirstAttention) -> MapFigure:
         title="Layer 0's attention, what it comes from, and the directions behind it (Fig 21)",
         caption=f"Seed {shown.seed}, one test sequence: the map of the whole stream, of tokens alone and of positions "
         "alone; and the cosine between the queries and keys of positions, which is greatest where the query's position "
-        "is the key's next.",
+        "comes right after the key's.",
         maps=((*maps, Map("cosine of Q and K of positions", grid(first.queries_to_keys[0]))),),
         value_range=(-1.0, 1.0),
         value_label="attention, cosine",

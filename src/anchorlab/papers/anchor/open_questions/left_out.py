@@ -32,7 +32,7 @@ def left_out_table(found: Mapping[Value, Float[Tensor, "count seed"]]) -> Table:
     ]
     return Table(
         "Layers left out after training",
-        "Test accuracy on many sequences without the weights of the last layers, whose norms stay.",
+        "Test accuracy of models trained on many sequences, without their last layers' weights; layer norms stay.",
         ("choice", "value", "layers left out", "mean", "lowest", "highest"),
         tuple(rows),
     )

@@ -115,8 +115,8 @@ def speed_curves(runs: Sequence[TrainedRun]) -> LineFigure:
 def value_table(choices: Mapping[str, Sequence[Outcome]]) -> Table:
     """Return a table with a row for each value of each choice."""
     caption = (
-        "The base setting's values have a star. At the end of training, over seeds; how many of them reach "
-        f"test accuracy {LEARNED:g}, and after how many steps on average of those that do."
+        "The base setting's values have a star. Accuracies at the end of training, over seeds; how many seeds "
+        f"reach test accuracy {LEARNED:g}, and after how many steps these seeds do so on average."
     )
     rows = [_row(one, " *" * one.base) for values in choices.values() for one in values]
     return Table("Every value of every choice", caption, _COLUMNS, tuple(rows))

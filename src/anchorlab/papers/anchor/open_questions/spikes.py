@@ -99,7 +99,7 @@ def spike_table(found: Sequence[Spike], run: TrainedRun) -> Table:
     return column_table(
         "Every loss spike",
         "Steps of the lowest loss before and of the first loss as low after; training loss before and at its peak; "
-        "test accuracy before and after; by how much it had risen in as long a time before; the gain beyond that.",
+        "test accuracy before and after; its rise in an equally long time before; the gain beyond that rise.",
         {
             "learning rate": [rates[one.member] for one in found],
             "seed": [members.seeds[one.member] for one in found],

@@ -1,7 +1,7 @@
 """Grokking: a network generalises long after it has memorised.
 
 Trained on a part of all pairs of numbers, a transformer first memorises the sums modulo a prime and computes them for
-unseen pairs only later; with weight decay sooner, and with less data later.
+unseen pairs only later. Weight decay brings this forward, and less data delays it.
 
 Source: Power et al., Grokking: generalization beyond overfitting on small algorithmic datasets (2022), Figures 1 and 2.
 """
