@@ -1,7 +1,7 @@
 """The studies of the papers and of language models, a folder for each paper.
 
-`family/name` is `STUDY` in `papers/family/name.py`, or in `papers/family/name/name.py` if the study has several files.
-Its title is the first line of that module's docstring. `truth/methods` is of no paper and lies in `anchorlab.truth`.
+The study `family/name` is `STUDY` in `papers/family/name.py`, or in `papers/family/name/name.py` if it has several
+files. Its title is the first line of that module's docstring. `truth/methods` has no paper; it is in `anchorlab.truth`.
 """
 
 from importlib import import_module
@@ -25,7 +25,7 @@ def title_of(name: str) -> str:
 
 
 def _path(name: str) -> list[str]:
-    """Return where a study is within `anchorlab`."""
+    """Return the path of a study's module within `anchorlab`, part by part."""
     family, file = name.replace("-", "_").split("/")
     if family == "truth":
         return [family, file]

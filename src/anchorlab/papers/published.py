@@ -14,11 +14,11 @@ FILE = "published.json"
 
 @cache
 def published() -> tuple[Findings, ...]:
-    """Return the published findings of every study and profile, as judged then, without figures and tables."""
+    """Return the findings of every study and profile as judged at publication, without figures and tables."""
     return TypeAdapter(tuple[Findings, ...]).validate_json(files("anchorlab.papers").joinpath(FILE).read_bytes())
 
 
 @cache
 def published_entries() -> dict[str, LedgerEntry]:
-    """Return the published evidence for every claim, by its id, strongest first."""
+    """Return the published evidence for every claim, strongest first, by the claim's id."""
     return {entry.claim.id: entry for entry in ledger(published())}

@@ -1,7 +1,7 @@
 """Choose the studies to run within a budget, so that many claims of the papers are settled soon.
 
-A claim is settled in the paper's own setting, by an exact computation, or, if it is of a theorem that names no sizes,
-by a numerical check at sizes of ours. Exact claims and checks of theorems come from the profile `quick`, others from
+A claim is settled in the paper's own setting, by an exact computation, or, for a theorem that names no sizes, by a
+numerical check at sizes that we chose. Exact claims and checks of theorems come from the profile `quick`, others from
 the profiles that have the paper's setting.
 """
 
@@ -30,9 +30,9 @@ from anchorlab.training.cost import estimated_seconds
 SETTLING = ("paper", "exact", "theory")
 """The scopes in which a claim is settled."""
 
-_ROUGH = 4.0  # a study is timed only if its rough estimate is below this many budgets
-_PLANNING, _MOST_PLANNING = 0.1, 60.0  # of the budget, and seconds, after which no further study is timed
-_UNKNOWN = 600.0  # seconds of a study that trains nothing and is not published
+_ROUGH = 4.0  # on a CPU, a study is timed only if its rough estimate is at most this many budgets
+_PLANNING, _MOST_PLANNING = 0.1, 60.0  # timing ends after this share of the budget or this many seconds
+_UNKNOWN = 600.0  # assumed seconds of a study that trains nothing and is not published
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Step:
     candidate: Candidate  # the study under one profile
     claims: frozenset[str]  # the ids of the claims that it settles and no earlier step does
     seconds: float  # estimated time, without the runs that earlier steps train
-    rough: bool = False  # whether the estimate counts operations in place of measuring steps
+    rough: bool = False  # whether the time is estimated from counted operations, not from timed training steps
     shared: tuple[str, ...] = ()  # the studies of earlier steps that train some of its runs
     kept: bool = False  # whether some of its runs are in the store
 
@@ -61,7 +61,7 @@ class Step:
 class Plan:
     """The steps that a budget pays for, and those beyond it, both with the cheapest claims first.
 
-    `planning` is the time that estimating them took, in seconds; the budget pays for that, too.
+    `planning` is the time in seconds that the estimates took; the budget pays for it, too.
     """
 
     within: tuple[Step, ...]
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The estimate for everything within the budget."""
+        """The estimated seconds of all steps within the budget."""
         return sum(step.seconds for step in self.within)
 
 
@@ -81,7 +81,7 @@ def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list
 
     Args:
         names: the names of the studies
-        seeds: the seeds to train; a profile of fewer takes the first ones; None for each profile's own
+        seeds: the seeds to train; a profile with fewer seeds takes the first ones; None for each profile's own
     """
     found = []
     for name in names:
@@ -107,9 +107,9 @@ def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list
 
 
 def _of_seeds(study: Study[Any], profile: str, seeds: Sequence[int]) -> str:
-    """Return the name of a profile with the given seeds, or with as many of them as it has.
+    """Return the name of a profile with the given seeds, or with the first of them if it has fewer.
 
-    Its own name if these are all its seeds, or if its setting fixes their number.
+    This is the profile's own name if these are all its seeds, or if its setting fixes their number.
     """
     own = sorted({seed for one in study.experiments_of(profile) for seed in one.members.seeds})
     taken = list(seeds[: len(own)])
@@ -123,7 +123,7 @@ def _of_seeds(study: Study[Any], profile: str, seeds: Sequence[int]) -> str:
 
 
 def settled_in(kept: Sequence[Findings]) -> dict[str, ClaimResult]:
-    """Return the result of every claim that findings settle, by its id, judged by today's bands.
+    """Return the results of the claims that findings settle, by the claims' ids, judged by today's bands.
 
     Findings of a study that has changed how it measures settle nothing: the study has to run again.
     """
@@ -151,11 +151,11 @@ def make_plan(
     device: str = "cpu",
     report: Report | None = None,
 ) -> Plan:
-    """Return which candidates a budget pays for, in the order of open claims per second.
+    """Return a plan for a budget, the candidates that settle the most open claims per second first.
 
-    Shared runs count once, finished runs cost nothing. On a CPU, candidates far beyond the budget are not timed, and
-    timing ends after a tenth of the budget or a minute; it begins with the cheapest candidates. What planning took is
-    subtracted from the budget.
+    Runs that candidates share count once; finished runs cost nothing. On a CPU, candidates far beyond the budget are
+    not timed; timing begins with the cheapest candidates, and ends after a tenth of the budget or a minute. The time
+    that planning takes is subtracted from the budget.
 
     Args:
         found: the candidates
@@ -196,14 +196,14 @@ def ordered(
     rough: Collection[str] = (),
     kept: Collection[str] = (),
 ) -> Plan:
-    """Order candidates by open claims per second: first those that the budget pays for, then the others.
+    """Return a plan with the candidates in order of open claims per second, those that the budget pays for first.
 
     Args:
         found: the candidates
         costs: the seconds of every run, by its address
         budget: in seconds
         settled: ids of claims that need no run
-        rough, kept: the addresses of runs whose costs are rough, and of those that are trained already
+        rough, kept: the addresses of the runs with rough costs, and of the runs that are trained already
     """
     chosen: tuple[list[Step], list[Step]] = [], []
     left, known, paid, spent = list(found), set(settled), dict[str, str](), 0.0

@@ -1,6 +1,6 @@
-"""The names and words of tasks, models and claims, as the package ships them: to list them, none is imported.
+"""The names and words of tasks, models and claims, as the package ships them: listing them imports none.
 
-`make words` writes them, and a test compares them with the tasks, models and studies.
+`make words` writes the file `words.json`, and a test compares it with the tasks, models and studies.
 """
 
 import json
@@ -34,7 +34,7 @@ def statements() -> "dict[str, Statements]":
 
 
 def words_of_today() -> str:
-    """Return the text of the file: everything is imported, and asked for its words."""
+    """Return the text that `words.json` should have; every task, model and study is imported for it."""
     from pydantic import TypeAdapter
 
     from anchorlab.findings.statements import Statements

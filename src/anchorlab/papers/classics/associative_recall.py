@@ -26,12 +26,12 @@ from anchorlab.tasks.classics.associative_recall import AssociativeRecall
 
 SOLVED = 0.9  # a width suffices at this test accuracy
 ATTENTION = "attention"
-RECURRENT = {"": "LSTM", "-mamba": "Mamba", "-gated": "gated linear attention"}  # by the end of their claims' names
+RECURRENT = {"": "LSTM", "-mamba": "Mamba", "-gated": "gated linear attention"}  # by the ending of their claims' names
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A kind of model and how it learns; of its learning rates the best of each seed counts."""
+    """A kind of model and how it is trained; for each seed, the best of the learning rates counts."""
 
     name: str
     model: ModelSpec
@@ -41,7 +41,7 @@ class Learner:
     seeds: int  # the number of members at each learning rate
 
     def experiment(self, task: AssociativeRecall, batch: int, width: int) -> training.Experiment:
-        """Return the training at a width; an attention head has the same width."""
+        """Return the experiment on a task at one width; an attention head is as wide as the model."""
         own = {"width": width, "head_width": width} if isinstance(self.model, DecoderSpec) else {"width": width}
         return training.Experiment(
             task,
@@ -62,7 +62,7 @@ class Setting:
 
 
 def experiments(setting: Setting) -> dict[tuple[str, int, int], training.Experiment]:
-    """Return the trainings of one learner after the other, each by rising number of pairs and rising width."""
+    """Return the experiments by learner, number of pairs and width: learner by learner, with both numbers rising."""
     return {
         (learner.name, task.pairs, width): learner.experiment(task, batch, width)
         for learner in setting.learners
@@ -103,16 +103,16 @@ class Seen(Reading):
 
     @reading
     def known(self) -> Mapping[str, Float[Tensor, "seed pairs width"]]:
-        """The share of queries that each learner knows, if it guesses among a sequence's values otherwise.
+        """The share of queries that each learner knows, if it answers the others by guessing among a sequence's values.
 
-        An accuracy of 1 / D, for D pairs, is a share of 0.
+        An accuracy of 1 / D, for D pairs, means a share of 0.
         """
         guessed = 1 / torch.tensor(self.pairs).unsqueeze(1)
         return {name: (accuracy - guessed) / (1 - guessed) for name, accuracy in self.accuracy.items()}
 
 
 def needed(widths: Sequence[int], accuracy: Float[Tensor, "seed pairs width"]) -> Float[Tensor, "seed pairs"]:
-    """Return the smallest width at which each seed solves the task; NaN if it does at none."""
+    """Return the smallest width at which each seed solves the task; NaN if there is none."""
     there = accuracy >= SOLVED
     first = torch.tensor(widths, dtype=torch.float64)[there.int().argmax(dim=-1)]
     return torch.where(there.any(dim=-1), first, torch.nan)

@@ -34,7 +34,7 @@ class Setting:
     """What a profile trains."""
 
     model: VectorSpec
-    # coordinates of a point, and pairs in a sequence: more than twice as many
+    # the number of coordinates of a point, and the number of pairs in a sequence, more than twice as large
     dimension: int
     examples: int
     noise: float  # the standard deviation of the noise in the second experiment
@@ -48,7 +48,7 @@ class Setting:
 
 
 def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the trainings on exact and on noisy values."""
+    """Return the experiments on exact and on noisy values."""
     return {EXACT: setting.experiment(EXACT, 0.0), NOISY: setting.experiment(NOISY, setting.noise)}
 
 
@@ -57,12 +57,12 @@ def baselines(
 ) -> dict[str, Float[Tensor, "batch example"]]:
     """Return what each estimator predicts at every point from the pairs before it.
 
-    `least squares` has the least norm among equal fits; `ridge` has the penalty d noise², the optimum for this task;
-    `averaging` takes the mean of y x as the weights.
+    `least squares` takes the weights of least norm among equal fits; `ridge` has the penalty d noise², the optimum for
+    this task; `averaging` takes the mean of y x as the weights.
     """
     x, y = task.pairs(inputs)
     before = torch.arange(task.examples)
-    sums = (x * y.unsqueeze(-1)).cumsum(dim=1).roll(1, dims=1)  # the roll puts all pairs first, where none is known
+    sums = (x * y.unsqueeze(-1)).cumsum(dim=1).roll(1, dims=1)  # the roll puts the sum of all pairs first, zeroed below
     weights = sums * (before > 0).unsqueeze(-1) / before.clamp(min=1).unsqueeze(-1)
     return {
         LEAST_SQUARES: task.replace(noise=0.0).ideal(inputs).squeeze(-1),
@@ -80,9 +80,9 @@ def _of_baselines(asked: str) -> cached_property[Mapping[str, Float[Tensor, "exa
 
 
 class Seen(Reading):
-    """Mean squared distances of predictions from w . x, by the number of examples before the point.
+    """Mean squared errors of predictions, against w . x, by the number of examples before the point.
 
-    Sequences with exact and with noisy values have the same functions and points.
+    `moved` has models trained on exact values and tested on noisy ones. Both tasks use the same functions and points.
     """
 
     exact, noisy, moved = _of_models(EXACT, EXACT), _of_models(NOISY, NOISY), _of_models(EXACT, NOISY)
@@ -90,7 +90,7 @@ class Seen(Reading):
 
     @property
     def dimension(self) -> int:
-        """The coordinates of a point, d."""
+        """The number of coordinates of a point, d."""
         return int(self.setting.dimension)
 
     @reading
@@ -111,7 +111,7 @@ class Seen(Reading):
         return (ridge < squares).double().mean(dim=1)
 
     def predictions(self, trained: str, asked: str) -> Float[Tensor, "member batch example"]:
-        """Return the predictions of the models trained on one task for the sequences of a task."""
+        """Return the predictions on sequences of the task `asked`, of the models trained on the task `trained`."""
         batch = self.batches[asked]
         return look(self.runs[trained].ensemble(), batch.inputs, positions=batch.positions)["output"].squeeze(-1)
 

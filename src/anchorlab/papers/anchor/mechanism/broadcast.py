@@ -35,8 +35,8 @@ class AnchorMaps:
     positions: Int[Tensor, "place"]  # of the anchor
     maps: Float[Tensor, "member place query key"]
     explained: Float[Tensor, "member"]  # share of the variance between sequences that lies between those positions
-    own_apart: Float[Tensor, "member"]  # total variation between a sequence's rows and its position's map
-    other_apart: Float[Tensor, "member"]  # the same for the maps of all other positions, their mean
+    own_apart: Float[Tensor, "member"]  # total variation between a sequence's rows and the map of its anchor's position
+    other_apart: Float[Tensor, "member"]  # the same with the maps of all other positions, averaged
 
 
 def anchor_maps(ensemble: Ensemble, batch: Batch) -> AnchorMaps:
@@ -73,8 +73,8 @@ class SecondAttention:
     queries: PerMember  # mean cosine between the others' queries
     keys: PerMember  # mean cosine between the others' keys
     opposite: PerMember  # mean cosine between a query and a key of the others
-    same_side: PerMember  # share of sequences where the others' mean query and the key's have a positive product
-    longer: PerMember  # norm of the others' queries over the key's, mean over sequences
+    same_side: PerMember  # share of sequences where the others' mean query and the key's query have a positive product
+    longer: PerMember  # norm of the others' queries, divided by the norm of the key's, mean over sequences
     key_alike: PerMember  # mean cosine between the key's query and its key
     key_apart: PerMember  # absolute mean cosine between the key's row and the other rows, mean of queries and keys
 
@@ -88,7 +88,7 @@ def second_attention(ensemble: Ensemble, batch: Batch) -> SecondAttention:
 
 
 def read_directions(queries: Rows, keys: Rows, at: Keys) -> SecondAttention:
-    """Measure the directions of one head's queries and keys; `at` holds the position of each sequence's key."""
+    """Measure the directions of one head's queries and keys; `at` holds the position of each sequence's key token."""
     each, length = torch.arange(len(at)), queries.shape[2]
     others = torch.arange(length) != at.unsqueeze(-1)
     key_query = queries[:, each, at]
@@ -134,7 +134,7 @@ def score_maps(shown: Shown) -> MapFigure:
     reach = float(scores.abs().max())
     return MapFigure(
         title="Layer 1's attention before and after mask and softmax (Fig 25)",
-        caption=f"Seed {shown.seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), "
+        caption=f"Seed {shown.seed}, one test sequence: scores divided by the greatest absolute one ({reach:.3g}), "
         "and the pattern.",
         maps=(
             (
@@ -150,7 +150,7 @@ def score_maps(shown: Shown) -> MapFigure:
 
 
 def directions(shown: Shown, batch: Batch) -> ScatterFigure:
-    """Draw queries and keys of the first position and of the key's."""
+    """Draw queries and keys of the first position and of the key's position."""
     sites = [f"blocks.1.attn.hook_{name}" for name in "qk"]
     record = look(shown.ensemble, batch.inputs[key_positions(batch) == MIDDLE][:FEW], record=sites)
     return directions_figure(shown.seed, *(record[site][0, :, :, 0] for site in sites))
@@ -159,7 +159,7 @@ def directions(shown: Shown, batch: Batch) -> ScatterFigure:
 def directions_figure(
     seed: int, queries: Float[Tensor, "batch position width"], keys: Float[Tensor, "batch position width"]
 ) -> ScatterFigure:
-    """Return the figure of the main components of queries and keys, those of the first position and of `MIDDLE`."""
+    """Return the figure of the main components of queries and keys, at the first position and at `MIDDLE`."""
     kinds = {
         "Q, first position": queries[:, 0],
         "Q, key": queries[:, MIDDLE],
@@ -171,7 +171,7 @@ def directions_figure(
     which = torch.arange(len(kinds)).repeat_interleave(points.shape[1]).float()
     return ScatterFigure(
         title="Layer 1's queries and keys in the plane of their main components (Fig 26)",
-        caption=f"Seed {seed}; queries and keys of the first position and of the key's, of test sequences whose key is "
+        caption=f"Seed {seed}; queries and keys at the first position and the key's, for test sequences whose key is "
         f"at position {MIDDLE}, in one plane, which holds {float(found.explained.sum()):.0%} of the variance.",
         scatters=(Scatter("", numbers(points[..., 0].flatten()), numbers(points[..., 1].flatten()), numbers(which)),),
         x_label="first component",

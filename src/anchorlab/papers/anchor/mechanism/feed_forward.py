@@ -1,4 +1,4 @@
-"""Layer 0's feed-forward network: how it aligns the positions without the key, and sets the key's apart.
+"""Layer 0's feed-forward network: how it aligns the positions without the key, and sets the key's position apart.
 
 Source: anchor functions, appendix B.3, Figures 20 and 22 to 24.
 """
@@ -24,12 +24,12 @@ STAGES = ("input", "first linear", "ReLU", "second linear", "residual", "layer n
 SECOND_LINEAR = STAGES.index("second linear")
 
 STREAM, ADDED, SUM = INPUTS = ("X(1)", "Xpr", "X(1) + Xpr")
-"""What is sent through it: the stream before attention, what attention adds, and their sum (Fig 20 and 24)."""
+"""What is sent through the network: the stream before attention, what attention adds, and their sum (Fig 20 and 24)."""
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Directions along layer 0's feed-forward network (appendix B.3); `others` are the positions without the key."""
+    """Directions along layer 0's feed-forward network (appendix B.3); the others are the positions without the key."""
 
     similarity: Float[Tensor, "member stage query key"]  # cosine, mean over sequences with the key at `MIDDLE`
     others: Float[Tensor, "member stage"]  # mean cosine between the others
@@ -38,7 +38,7 @@ class Stages:
     norm: PerMember  # the same, mean over all positions and sequences
     outputs: Rows  # of the last stage
     spread: PerMember  # how far the others' outputs lie from their centre
-    distance: PerMember  # how far the key's output lies from it
+    distance: PerMember  # how far the key's output lies from that centre
 
     @property
     def aligned(self) -> PerMember:
@@ -108,7 +108,7 @@ def share_of_first(whole: PerMember, without_first: PerMember, without_second: P
 
 
 def spread_and_distance(rows: Rows, keys: Keys) -> tuple[PerMember, PerMember]:
-    """Return the root mean square distances of rows without the key, and of the key's row, from the former's centre."""
+    """Return root mean square distances from the centre of the rows without the key: of these rows, and the key's."""
     each, count = torch.arange(len(keys)), rows.shape[2] - 1
     centre = (rows.sum(dim=2) - rows[:, each, keys]) / count
     squares = (rows - centre.unsqueeze(2)).square().sum(dim=-1)

@@ -91,7 +91,7 @@ def not_tokens(seen: Mechanism) -> Float[Tensor, "seed"]:
 
 @claim("appendix B.2, Fig 21d (which counts the other way round)", "almost the same", at_least(0.8))
 def query_meets_key(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """The query of each position has the direction of the key of the one before.
+    """The query of each position has the direction of the key of the position before.
 
     Share of positions whose Q(Xpos) is nearest in direction to K(Xpos) of the position before, mean over seeds.
     """
@@ -100,7 +100,7 @@ def query_meets_key(seen: Mechanism) -> Float[Tensor, "seed"]:
 
 @claim("appendix B.2", "remain correct", at_least(0.95))
 def exact_shift(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """With the exact shift in place of the first attention, predictions stay.
+    """With the exact shift in place of the first attention, predictions stay the same.
 
     Share of predictions unchanged with the exact shift in layer 0, mean over test sequences and seeds.
     """
@@ -178,7 +178,7 @@ def orthogonality_from_attention(seen: Mechanism) -> Float[Tensor, "seed"]:
 
 @claim(FIG_24, "relatively concentrated", at_most(0.8))
 def concentrates(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """What attention adds draws the others together.
+    """What attention adds draws the positions without the key together.
 
     Spread of outputs at positions without the key, ratio of input X(1) + Xpr to X(1), mean over seeds.
     """
@@ -225,7 +225,7 @@ def reads_key(seen: Mechanism) -> Float[Tensor, "seed"]:
 
 @claim(FIG_26, "approximately two directions", at_least(0.9))
 def two_directions(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Layer 1's queries have one direction but for the key's, and so have its keys.
+    """Layer 1's queries have one direction except at the key's position, and so have its keys.
 
     Cosine between the queries of positions without the key, and between their keys; the mean of both, over test
     sequences and seeds.
@@ -253,7 +253,7 @@ def key_alike(seen: Mechanism) -> Float[Tensor, "seed"]:
 
 @claim(MOVING, "the interested one is orthogonal to others", at_most(0.3))
 def key_apart(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """The key's row of layer 1's queries is orthogonal to the other rows, and so is that of its keys.
+    """In layer 1's queries the row of the key's position is orthogonal to the other rows, and likewise in its keys.
 
     Absolute value of the mean cosine between the row of the key's position and the other rows, over test sequences;
     mean of queries and keys, and over seeds.
@@ -263,7 +263,7 @@ def key_apart(seen: Mechanism) -> Float[Tensor, "seed"]:
 
 @claim(EQUATION_8, "their product is positive", at_least(0.9))
 def same_side(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """The key's query is on the side of the others'.
+    """The query of the key's position is on the same side as the queries of the other positions.
 
     Share of sequences with a positive product of the key's query and the others' mean query, mean over seeds.
     """
@@ -272,7 +272,7 @@ def same_side(seen: Mechanism) -> Float[Tensor, "seed"]:
 
 @claim(EQUATION_8, "longer", at_least(1.0))
 def longer(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """The others' queries are longer than the key's.
+    """Queries of positions without the key are longer than the query of the key's position.
 
     Norm of queries at positions without the key over that of the key's query, mean over sequences and seeds.
     """
@@ -310,7 +310,7 @@ def last_row(seen: Mechanism) -> Float[Tensor, "seed"]:
 
 @claim(LAST_ROW, "the other has no impact on the final result", at_least(0.85))
 def answer_from_key(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """The answer comes from the key's row, not from the other.
+    """The answer comes from the key's row, not from the row without the key.
 
     Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, minus that with the sequence's own last
     row before the second attention adds to it; mean over seeds.

@@ -1,4 +1,4 @@
-"""What rows put out: rows without the key through the projection, and a last row made by hand.
+"""The output of the model for some rows: rows without the key through the projection, and a last row made by hand.
 
 Source: anchor functions, appendix B.5, Figure 27.
 """
@@ -26,7 +26,7 @@ class Projection:
 
     probabilities: Float[Tensor, "member output"]  # mean over rows
     favour: PerMember  # share of pairs of an item and another token in which the item is likelier
-    evenness: PerMember  # entropy over the items, over its greatest value
+    evenness: PerMember  # entropy over the items, divided by its greatest value
 
 
 def project_others(ensemble: Ensemble, batch: Batch) -> Projection:
@@ -59,11 +59,11 @@ class LastRow:
     """Accuracy with a last row made by hand (appendix B.5), on sequences whose key is before the last position."""
 
     made: Float[Tensor, "member"]  # alpha_0 + beta_0 W_V W_O in place of the sum that layer 1's first layer norm reads
-    without_key: Float[Tensor, "member"]  # the sequence's own last row there, to which attention has added nothing
+    without_key: Float[Tensor, "member"]  # the sequence's own last row there, before attention adds to it
 
 
 def last_row(ensemble: Ensemble, batch: Batch) -> LastRow:
-    """Measure how many test sequences LayerNorm(alpha_0 + beta_0 W_V W_O) as the last row answers correctly.
+    """Measure the accuracy with LayerNorm(alpha_0 + beta_0 W_V W_O) as the last row, and with the row without the key.
 
     alpha_0 is one vector for all sequences, the mean of the rows without a key that enter layer 1; beta_0 is the row of
     each sequence's key.

@@ -1,4 +1,4 @@
-"""What all parts of the mechanism read: rows of the stream at the positions of test sequences, and one shown sequence.
+"""Shared by all parts of the mechanism study: the key's positions, similarities between rows, and the sequence shown.
 
 Source: anchor functions, section 5.1 and appendix B.
 """
@@ -47,6 +47,6 @@ class Shown:
 
 
 def show(run: TrainedRun, ensemble: Ensemble, batch: Batch) -> Shown:
-    """Choose what figures show."""
+    """Return what figures show: the first seed, and a test sequence with its key at `MIDDLE`."""
     place, ticks = example(run.experiment.task, batch, key_positions(batch) == MIDDLE)
     return Shown(run.experiment.members.seeds[0], ensemble.select([0]), batch.inputs[[place]], ticks)

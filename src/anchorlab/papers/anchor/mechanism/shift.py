@@ -24,12 +24,12 @@ class FirstAttention:
     tokens_apart: PerMember  # the same from tokens alone
     queries_to_keys: Float[Tensor, "member query key"]  # cosine of Q(Xpos) and K(Xpos)
     matched: PerMember  # share of positions i > 0 whose query is nearest in direction to the key of i - 1
-    shifted_agrees: PerMember  # share of predictions that stay with the exact shift in place of the map
-    unnormalised_agrees: PerMember  # share of predictions that stay without the layer norm after attention
+    shifted_agrees: PerMember  # share of predictions unchanged with the exact shift in place of the map
+    unnormalised_agrees: PerMember  # share of predictions unchanged without the layer norm after attention
 
 
 def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
-    """Measure what layer 0's map depends on, and how many predictions survive without its fine structure."""
+    """Measure what layer 0's map depends on, and the predictions unchanged with the exact shift or without the norm."""
     pattern, mid, norm = "blocks.0.attn.hook_pattern", "blocks.0.hook_resid_mid", "blocks.0.ln1.hook_normalized"
     shift = Operand(values=torch.diag(torch.ones(batch.inputs.shape[1] - 1), -1), axes=("query", "key"))
     seen = look(
@@ -63,7 +63,7 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
 def rows_apart(
     left: Float[Tensor, "*#lead query key"], right: Float[Tensor, "*#lead query key"]
 ) -> Float[Tensor, "*#lead following"]:
-    """Return the total variation between rows of patterns `[... query key]`, without the first, which has no choice."""
+    """Return the total variation between rows of patterns `[... query key]`, except the first, which has one key."""
     return ((left - right).abs().sum(dim=-1) / 2)[..., 1:]
 
 
@@ -81,7 +81,7 @@ def shift_maps(shown: Shown, first: FirstAttention) -> MapFigure:
         title="Layer 0's attention, what it comes from, and the directions behind it (Fig 21)",
         caption=f"Seed {shown.seed}, one test sequence: the map of the whole stream, of tokens alone and of positions "
         "alone; and the cosine between the queries and keys of positions, which is greatest where the query's position "
-        "is the key's next.",
+        "comes right after the key's.",
         maps=((*maps, Map("cosine of Q and K of positions", grid(first.queries_to_keys[0]))),),
         value_range=(-1.0, 1.0),
         value_label="attention, cosine",

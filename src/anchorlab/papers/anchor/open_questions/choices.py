@@ -13,18 +13,18 @@ HEADS, SHARED, LAYERS, WIDTH = "heads", "heads, one total width", "layers", "wid
 RATE, BATCH, DECAY, SCALE = "learning rate", "batch", "weight decay", "initial scale"
 
 BASE, TOGETHER, MANY, ORDER, SPIKES = "base", "together", "many sequences", "order of layers", "loss spikes"
-"""Labels of experiments; a value of a choice labels its own, and `(MANY, value)` the one on many sequences."""
+"""Labels of experiments. A `Value` labels its own experiment, and `(MANY, value)` its experiment on many sequences."""
 
 FEW_HEADS, SEVERAL_HEADS = 1, 4
 FEW_LAYERS, SEVERAL_LAYERS = 2, 4
-"""The numbers that are compared. One layer cannot solve the task (`anchor/structures`), so that the least is two."""
+"""The numbers that are compared. One layer cannot solve the task (`anchor/structures`), so two is the fewest."""
 
 COMPARED: Mapping[str, tuple[int, int]] = {SHARED: (FEW_HEADS, SEVERAL_HEADS), LAYERS: (FEW_LAYERS, SEVERAL_LAYERS)}
-"""The choices whose learning times are compared, too. Heads share one total width: with heads as wide as before, the
-benefit of several heads may come from more parameters."""
+"""The choices whose learning times are compared, too. Heads share one total width: if several heads were each as
+wide as a single one, their benefit could come from more parameters."""
 
 LEFT_OUT = "without the last {}"
-"""The name of an edit in the runs on many sequences: this number of layers is left out, at the end of the model."""
+"""The name of an edit in the runs on many sequences, with the number of layers left out at the model's end."""
 
 _OF_MODEL = {HEADS: "heads", SHARED: "heads", LAYERS: "layers", WIDTH: "width"}
 _OF_MEMBERS = {RATE: "learning_rate", DECAY: "weight_decay", SCALE: "initialisation_scale"}
@@ -53,9 +53,9 @@ Label = str | Value | tuple[str, Value]
 class Choices:
     """A base setting and the values of each choice, including the base's own."""
 
-    base: Setting  # what everything else differs from in one choice
+    base: Setting  # the setting in which one choice at a time is changed
     amounts: Mapping[str, tuple[float, ...]]  # the values of each choice, rising
-    speed: Setting  # the base on enough sequences for all seeds to learn, for the time this takes
+    speed: Setting  # the base on enough sequences for all seeds to learn, to measure how soon they do
     order: Setting  # the model whose two layers are looked at along training
     spikes: Setting  # the base at a constant learning rate, without clipping
     rates: tuple[float, ...]  # the constant learning rates
@@ -122,7 +122,7 @@ def experiments(setting: Choices) -> dict[Label, Experiment]:
 
 
 def changed(base: Experiment, value: Value, label: str) -> Experiment:
-    """Return an experiment with one value of its model or recipe changed; the heads' total width stays the base's."""
+    """Return an experiment with one value of its model or recipe changed; `SHARED` keeps the heads' total width."""
     model, amount = base.model, value.amount
     if value.choice == BATCH:
         return replace(base, recipe=base.recipe.replace(batch=amount), label=label)
@@ -144,7 +144,7 @@ def _without_layers(experiment: Experiment) -> Experiment:
 
 
 def _at_each(base: Experiment, label: str, **scalars: Sequence[float]) -> Experiment:
-    """Return an experiment with all its seeds at the first value of each scalar of the members, then at the next."""
+    """Return an experiment whose members are all its seeds at the first value of each scalar, then at the next."""
     seeds, count = base.members.seeds, len(next(iter(scalars.values())))
     given = {name: repeated(values, len(seeds)) for name, values in scalars.items()}
     return replace(base, members=Members(seeds=seeds * count, **given), label=label)

@@ -1,4 +1,4 @@
-"""How steep the loss is around trained models of several heads or layers."""
+"""How steep the loss is around trained models with different numbers of heads or layers."""
 
 from collections.abc import Mapping
 
@@ -41,7 +41,7 @@ def rise_curves(found: Mapping[Value, Float[Tensor, "move seed"]]) -> LineFigure
         {f"{one.choice}: {one.label}": rise.T for one, rise in found.items()},
         x_label="move, in units of each weight tensor's norm",
         y_label="rise of the loss (nats)",
-        caption=f"On training sequences, of the models on many sequences. {MEAN_AND_RANGE}",
+        caption=f"Measured on training sequences, for models trained on many sequences. {MEAN_AND_RANGE}",
         log_x=True,
         log_y=True,
     )

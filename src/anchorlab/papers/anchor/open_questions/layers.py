@@ -20,17 +20,17 @@ LOOKED_AT = 200  # test sequences over which attention is averaged
 
 @dataclass(frozen=True)
 class Layers:
-    """The shift of layer 0 and the broadcast of layer 1 along training, each under `shift` and `broadcast`."""
+    """The shift of layer 0 and the broadcast of layer 1 along training, by the names `shift` and `broadcast`."""
 
     attention: Emergence  # of the best head of each layer
-    halfway: Mapping[str, Float[Tensor, "learned"]]  # the step at which it has risen halfway, of members that learned
+    halfway: Mapping[str, Float[Tensor, "learned"]]  # the step where attention has half risen, of members that learned
 
 
 def layers_along(run: TrainedRun) -> Layers:
     """Read both layers at every checkpoint.
 
-    A member has learned if it answers and its heads solve the identity task: layer 0 shifts by one,
-    layer 1 broadcasts the position after the anchor.
+    A member has learned if its test accuracy reaches `LEARNED` and its heads solve the identity task: layer 0 shifts by
+    one, layer 1 broadcasts the position after the anchor.
     """
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
 
@@ -48,7 +48,7 @@ def _heads(ensemble: Ensemble, batch: Batch) -> Heads:
 
 
 def _halfway(steps: Sequence[int], values: Float[Tensor, "member step"]) -> Float[Tensor, "member"]:
-    """Return the step at which values have first risen halfway from their first to their last; NaN if they fall."""
+    """Return the step at which values have first risen halfway from their first to their last; NaN if they do not."""
     first, last = values[:, :1], values[:, -1:]
     return first_crossing(steps, ((values - first) / (last - first)).where(last > first, torch.nan), 0.5)
 

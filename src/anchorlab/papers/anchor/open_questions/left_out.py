@@ -13,7 +13,7 @@ from anchorlab.training import TrainedRun
 
 
 def left_out(runs: Mapping[Value, TrainedRun]) -> dict[Value, Float[Tensor, "count seed"]]:
-    """Return each run's test accuracy without no layer, the last one, the last two and so on, the first alone kept."""
+    """Return each run's test accuracy with all layers, without the last, the last two and so on to the first alone."""
     return {one: _by_count(run) for one, run in runs.items()}
 
 
@@ -32,7 +32,7 @@ def left_out_table(found: Mapping[Value, Float[Tensor, "count seed"]]) -> Table:
     ]
     return Table(
         "Layers left out after training",
-        "Test accuracy on many sequences without the weights of the last layers, whose norms stay.",
+        "Test accuracy of models trained on many sequences, without their last layers' weights; layer norms stay.",
         ("choice", "value", "layers left out", "mean", "lowest", "highest"),
         tuple(rows),
     )

@@ -33,11 +33,11 @@ from anchorlab.studies import (
 )
 from anchorlab.studies.seeds import SEARCHED
 
-TENFOLD = 10.0  # between two initial scales that are compared
-HELPS = 0.02  # what test accuracy gains if a spike helps
-FEWEST = 10  # spikes, or nothing is said about them
-FITTED = 0.99  # training accuracy
-AFFECTS = 0.2  # of test accuracy: from here on a choice affects learning
+TENFOLD = 10.0  # the ratio of two initial scales that are compared
+HELPS = 0.02  # a spike helps if test accuracy gains at least this
+FEWEST = 10  # the number of spikes below which nothing is said about them
+FITTED = 0.99  # a seed fits its training sequences from this training accuracy on
+AFFECTS = 0.2  # a choice affects learning from this difference in test accuracy on
 NEAR = 4.0  # neighbours of the base's value differ from it by a factor below this: here of about three
 TABLE_1 = "Table 1"
 NOT_ASKED = "not asked, the learning rate alone; no value"
@@ -70,7 +70,7 @@ def _gain(seen: Seen, choice: str, few: int, several: int) -> Tensor:
 
 
 def _sooner(seen: Seen, choice: str) -> Measurement | None:
-    """How many times as many steps the larger amount takes as the smaller; None where no seed learned."""
+    """Return the steps that the larger amount takes, divided by those of the smaller; None if no seed learned."""
     few, several = (seen.many[choices.Value(choice, amount)] for amount in choices.COMPARED[choice])
     if not torch.cat([few.times, several.times]).isfinite().any():
         return None

@@ -1,4 +1,4 @@
-"""What the seeds reach under each value of a choice, and how soon."""
+"""The accuracies that seeds reach under each value of a choice, and how soon they learn."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Outcome:
     """The results of all seeds under one value of a choice."""
 
     value: Value
-    base: bool  # whether it is the base setting's
+    base: bool  # whether the value is the base setting's
     steps: int  # the length of training
     test: Float[Tensor, "seed"]  # test accuracy at the end
     train: Float[Tensor, "seed"]  # training accuracy at the end
@@ -84,7 +84,7 @@ def effect(accuracy: Float[Tensor, "value seed"]) -> Float[Tensor, "measured"]:
 
 
 def accuracy_dots(choices: Mapping[str, Sequence[Outcome]]) -> DotFigure:
-    """Return a panel for each choice: test accuracy at each value, a point for each seed."""
+    """Return a figure with a panel for each choice: test accuracy at each value, a point for each seed."""
     return DotFigure(
         title="Test accuracy by choice",
         caption="One choice is changed at a time from the base setting (bold). A point for each seed, at the end of "
@@ -104,7 +104,7 @@ def accuracy_dots(choices: Mapping[str, Sequence[Outcome]]) -> DotFigure:
 
 
 def speed_curves(runs: Sequence[TrainedRun]) -> LineFigure:
-    """Return test accuracy along training on many sequences, a curve for each model."""
+    """Return the figure of test accuracy along training on many sequences, a curve for each model."""
     models = [run.experiment.model for run in runs]
     labels = [f"{one.layers} layers, heads: {one.heads}" for one in models]  # type: ignore[attr-defined]
     return training_curves(
@@ -115,8 +115,8 @@ def speed_curves(runs: Sequence[TrainedRun]) -> LineFigure:
 def value_table(choices: Mapping[str, Sequence[Outcome]]) -> Table:
     """Return a table with a row for each value of each choice."""
     caption = (
-        "The base setting's values have a star. At the end of training, over seeds; how many of them reach "
-        f"test accuracy {LEARNED:g}, and after how many steps on average of those that do."
+        "The base setting's values have a star. Accuracies at the end of training, over seeds; how many seeds "
+        f"reach test accuracy {LEARNED:g}, and after how many steps these seeds do so on average."
     )
     rows = [_row(one, " *" * one.base) for values in choices.values() for one in values]
     return Table("Every value of every choice", caption, _COLUMNS, tuple(rows))

@@ -7,21 +7,21 @@ from anchorlab.findings import Line, LineFigure, Table, numbers
 from anchorlab.studies.kit import ACCURACY, along, column_table
 from anchorlab.training import TrainedRun
 
-PEAK, WINDOW = 10, 5  # a spike is a loss of `PEAK` times the lowest of the `WINDOW` evaluations before
+PEAK, WINDOW = 10, 5  # a spike is a loss of at least `PEAK` times the lowest of the `WINDOW` evaluations before
 
 
 @dataclass(frozen=True)
 class Spike:
-    """A rise of the training loss until it returns to its level before."""
+    """A rise of the training loss and its return to the level before the rise."""
 
     member: int  # whose loss it is
     before: int  # the step of the lowest loss before the rise
     after: int  # the first step at which the loss is as low again
-    loss: float  # the loss before
+    loss: float  # the loss at the step `before`
     peak: float  # the highest loss
-    accuracy: tuple[float, float]  # test accuracy before and after
-    drift: float  # how much test accuracy had risen in as long a time before
-    seed: int  # the member's, which members at other learning rates have, too
+    accuracy: tuple[float, float]  # test accuracy at the steps `before` and `after`
+    drift: float  # how much test accuracy rose in an equally long time before the spike
+    seed: int  # the member's seed, which it shares with members at other learning rates
 
     @property
     def gain(self) -> float:
@@ -32,7 +32,7 @@ class Spike:
 def spikes(run: TrainedRun) -> list[Spike]:
     """Return the loss spikes of every member that end before training does.
 
-    The run is evaluated often, on `train` and `test`.
+    The run must be evaluated on both `train` and `test`, often enough to see spikes.
     """
     steps, losses = along(run, "train", "loss")
     _, accuracies = along(run, "test", "accuracy")
@@ -54,7 +54,7 @@ def spikes(run: TrainedRun) -> list[Spike]:
 
 
 def _ends(loss: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Where each spike of a loss has its lowest loss before, and the first that is as low after."""
+    """Yield for each spike the index of the lowest loss before it and of the first loss after it that is as low."""
     at = WINDOW
     while at < len(loss):
         level = min(loss[at - WINDOW : at])
@@ -99,7 +99,7 @@ def spike_table(found: Sequence[Spike], run: TrainedRun) -> Table:
     return column_table(
         "Every loss spike",
         "Steps of the lowest loss before and of the first loss as low after; training loss before and at its peak; "
-        "test accuracy before and after; by how much it had risen in as long a time before; the gain beyond that.",
+        "test accuracy before and after; its rise in an equally long time before; the gain beyond that rise.",
         {
             "learning rate": [rates[one.member] for one in found],
             "seed": [members.seeds[one.member] for one in found],

@@ -30,10 +30,10 @@ FUSED, OTHER_FUSED = "asked item to its anchor", "another item to its anchor"
 READ, OTHER_READ = "question to asked item", "question to another item"
 MATCHED = "question to the same anchor"
 CUTS = (WHOLE, FUSED, OTHER_FUSED, READ, OTHER_READ, MATCHED)
-"""The attention that is cut, in every head: nothing, and from one position to another."""
+"""What is cut in every head: nothing, or the attention from one position to another."""
 
 LOOKED_AT = 500  # test sequences
-LEARNED = 0.9  # the test accuracy from which a seed is judged
+LEARNED = 0.9  # the test accuracy from which on a member has learned the task
 PATTERNS = "blocks.*.attn.hook_pattern"
 
 PerMember = Float[Tensor, "member"]
@@ -41,7 +41,7 @@ PerMember = Float[Tensor, "member"]
 
 @dataclass(frozen=True)
 class Places:
-    """Positions in each text of the asked pair and of another pair, and its items, the asked one first."""
+    """Positions of the asked pair and of another pair in each text, and the text's items, the asked item first."""
 
     anchor: Int[Tensor, "batch"]
     item: Int[Tensor, "batch"]
@@ -66,7 +66,7 @@ class Heads:
     shifts: Int[Tensor, "member head"]  # layer 0, the shift with the most attention
     to_item: Float[Tensor, "member later head"]  # from the question to the asked item
     to_match: Float[Tensor, "member later head"]  # from the question to the same anchor in the text
-    sources: Int[Tensor, "member later head"]  # where the question reads most, counted from that anchor
+    sources: Int[Tensor, "member later head"]  # where the question attends most, counted from its anchor in the text
 
     @property
     def shifting(self) -> Int[Tensor, "member"]:
@@ -93,7 +93,7 @@ def read_heads(pattern: Float[Tensor, "member layer batch head query key"], batc
 
 
 def kinds(answers: Int[Tensor, "*lead"], items: Int[Tensor, "*text pair"]) -> Int[Tensor, "*lead"]:
-    """Return the index in `KINDS` of each answer; the first item of a text is the right one."""
+    """Return the index in `KINDS` of each answer; `items` holds the right item of each text first."""
     same = answers.unsqueeze(-1) == items
     outside = torch.where((answers >= ITEMS.start) & (answers < ITEMS.stop), 2, 3)
     return torch.where(same[..., 0], 0, torch.where(same.any(dim=-1), 1, outside))
@@ -108,8 +108,8 @@ def _shares(output: Float[Tensor, "*lead batch scored output"], batch: Batch) ->
 class Answers:
     """Shares of the answers to test sequences by `KINDS`, with all attention, and with some attention or heads removed.
 
-    `cut` has the shares without the attention from one position to another, by its name. Heads are removed one at a
-    time: their output is replaced by its mean over sequences at each position.
+    `cut` has the shares without each kind of attention, by its name in `CUTS`. Heads are removed one at a time: their
+    output is replaced by its mean over sequences at each position.
     """
 
     cut: Mapping[str, Float[Tensor, "member kind"]]

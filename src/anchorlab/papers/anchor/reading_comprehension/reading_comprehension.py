@@ -213,9 +213,9 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "The setting of section 4.2 and appendix A. Batches of 50, as section 4.2 says of this task; appendix A "
-            "says 100 of all, and so do the authors' logs. The paper names neither seeds nor weight decay "
-            "(PyTorch's), and explains no heads of this model: what it says of two layers on the identity task is "
-            "asked of layer 0 and the later ones.",
+            "says 100 for all tasks, and so do the authors' logs. The paper names neither seeds nor weight decay "
+            "(PyTorch's is used), and does not explain this model's heads: what it says of two layers on the identity "
+            "task is tested on layer 0 and the later layers.",
             paper=("learned", "fits"),
         ),
     },

@@ -1,7 +1,7 @@
 """Grokking: a network generalises long after it has memorised.
 
 Trained on a part of all pairs of numbers, a transformer first memorises the sums modulo a prime and computes them for
-unseen pairs only later; with weight decay sooner, and with less data later.
+unseen pairs only later. Weight decay brings this forward, and less data delays it.
 
 Source: Power et al., Grokking: generalization beyond overfitting on small algorithmic datasets (2022), Figures 1 and 2.
 """
@@ -25,7 +25,7 @@ from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Membe
 
 LEARNED = 0.95  # a split is learned at the step where its accuracy first reaches this
 SEEN = (*SEARCHED, *range(1000, 1004))  # a first setting was changed after a look at four published seeds
-FIRST = 1100  # of the seeds of members, and of the seeds that draw the training pairs
+FIRST = 1100  # the first seed of the members, and the seed that draws the training pairs
 DECAY, PLAIN, MORE = "weight decay", "no weight decay", "more data"
 
 
@@ -53,7 +53,7 @@ class Setting:
 
 
 def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the trainings with weight decay, without it, and with weight decay on more data."""
+    """Return the experiments with weight decay, without it, and with weight decay on more data."""
     return {
         DECAY: setting.experiment(DECAY, setting.fraction, setting.decay),
         PLAIN: setting.experiment(PLAIN, setting.fraction, 0.0),
@@ -62,7 +62,7 @@ def experiments(setting: Setting) -> dict[str, Experiment]:
 
 
 class Seen(Reading):
-    """When each split is learned; a split that a member never learns has an infinite step."""
+    """Accuracies along training, and the step at which each member learns each split, infinite if it never does."""
 
     train, test = along("train", "accuracy"), along("test", "accuracy")
     fitted = crossing("train", "accuracy", LEARNED, heading="memorised")
@@ -73,9 +73,9 @@ class Seen(Reading):
 
     @reading
     def early(self) -> Float[Tensor, "member"]:
-        """With weight decay: the test accuracy at the first evaluation with a learned training split, NaN if never."""
+        """The test accuracy with weight decay at the first evaluation with the training split learned, NaN if never."""
         train, test = self.train[DECAY], self.test[DECAY]
-        first = (train >= LEARNED).double().argmax(dim=1, keepdim=True)  # 0 without any
+        first = (train >= LEARNED).double().argmax(dim=1, keepdim=True)  # 0 if there is none
         return torch.where((train >= LEARNED).any(dim=1), test.gather(1, first).squeeze(1), torch.nan)
 
 
@@ -142,7 +142,7 @@ def _memorised_first(seen: Seen) -> LineFigure:
 
 
 def _compared(title: str, labels: Callable[[Setting], Mapping[str, str]]) -> Callable[[Seen], LineFigure]:
-    """Draw the accuracy on unseen pairs of the runs that `labels` names, each with its own label."""
+    """Return a function that draws the accuracy on unseen pairs of the runs that `labels` maps to their labels."""
     caption = f"{MEAN_AND_RANGE} Accuracy on unseen pairs; the dashed line is the level at which they count as learned."
 
     def draw(seen: Seen) -> LineFigure:

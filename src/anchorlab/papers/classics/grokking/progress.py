@@ -16,7 +16,7 @@ from anchorlab.studies.kit import MEAN_AND_RANGE, seed_table, split_curves
 from anchorlab.tasks.classics.modular_arithmetic import ModularArithmetic
 from anchorlab.training import Ensemble, TrainedRun
 
-SHARE = 0.9  # of the squared norm of the final embedding, without its mean, that the key frequencies have together
+SHARE = 0.9  # the part of the final embedding's squared norm, without its mean, that the key frequencies hold together
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def losses(run: TrainedRun, found: Progress | None) -> LineFigure | None:
     if found is None:
         return None
     caption = (
-        f"{MEAN_AND_RANGE} With weight decay. The restricted loss is of all pairs, with the logits' constant and key "
-        "frequencies alone; the excluded loss of the training pairs, without the key frequencies. Both are measured at "
+        f"{MEAN_AND_RANGE} With weight decay. The restricted loss is on all pairs, with the logits' constant and key "
+        "frequencies alone; the excluded loss on the training pairs, without the key frequencies. Both are measured at "
         "checkpoints; a run that keeps only its last one has one point of each. Dashed: all answers equally likely."
     )
     names = {"train": "training pairs", "test": "unseen pairs"}
@@ -83,9 +83,9 @@ def frequencies(seeds: Sequence[int], decayed: Progress | None, plain: Progress 
     return seed_table(
         "Key frequencies, seed by seed",
         f"At the end of training with weight decay. Of {decayed.keys.shape[1] - 1} frequencies, the key frequencies "
-        f"are the fewest with {SHARE:.0%} of the embedding's squared norm. Restricted loss: of all pairs, with these "
-        "of the logits alone; excluded loss: of the training pairs, without them. Last column: their number without "
-        "weight decay.",
+        f"are the fewest with {SHARE:.0%} of the embedding's squared norm. Restricted loss: on all pairs, with only "
+        "these frequencies of the logits; excluded loss: on the training pairs, without them. Last column: the number "
+        "of key frequencies without weight decay.",
         seeds,
         {
             "key frequencies": [", ".join(map(str, keys.nonzero().flatten().tolist())) for keys in decayed.keys],
