@@ -38,7 +38,7 @@ def loss_curves(
     reference: Reference = RETRIEVED_LINE,
     x_label: str = "step",
 ) -> LineFigure:
-    """Return the figure of mean squared errors along training, or against another quantity, with a level."""
+    """Return a figure of mean squared errors along training, or against another quantity, with a reference line."""
     return curves_against(
         title,
         x,

@@ -30,9 +30,9 @@ SUFFICES = 0.05
 """The loss below which a circuit suffices (appendix E)."""
 
 NEEDED, CUT = 3.0, 0.17
-"""How many times, and to what, the loss rises at least when a path that is needed is cut.
+"""The least factor by which the loss rises when a needed path is cut, and the least loss after the cut.
 
-Appendix E prints 0.17, and less than 0.05 before the cut: the loss rises 3.4 times or more. We ask for 3 times.
+Appendix E gives 0.17 after the cut and less than 0.05 before it, a factor of at least 3.4; we ask for 3.
 """
 
 DRAWN = 8  # models in the figure
@@ -45,8 +45,7 @@ FOLLOWING = (
 SOLVED_AND_EXPLAINED = f"over models with a loss below {SOLVED:g} whose heads are all explained"
 
 EVALUATION = Evaluation(every=800, size=1024, splits=("test",))
-"""When and on how much the loss is measured in the paper's setting: no claim reads it, since circuits have losses of
-their own."""
+"""How often and on how many sequences the paper's setting measures its loss; claims read the circuits' own losses."""
 
 PAPER = paper(
     3, VectorSpec(layers=12, heads=1, width=128), paper_recipe(24_000, 128, EVALUATION), seeds=3, label="twelve layers"
@@ -79,12 +78,12 @@ class Seen(Reading):
 
     @reading
     def steps(self) -> int:
-        """The steps of the chains."""
+        """The number of steps of the chains."""
         return retrieval_of(self.first).steps
 
     @reading
     def layers(self) -> int:
-        """The layers of the models."""
+        """The number of layers of the models."""
         return layers_of(self.first)
 
     @property
@@ -94,7 +93,7 @@ class Seen(Reading):
 
     @property
     def followed(self) -> list[Circuit]:
-        """The circuits of models that follow the chains, with heads that keep their own attention."""
+        """The circuits of models that follow the chains, including circuits with heads that no rule explains."""
         return [one.circuit for one in self.models if one.follows]
 
     @property
@@ -122,7 +121,7 @@ def solved(seen: Seen) -> Measurement | None:
 
 @claim("appendix E", "below 0.05 for all transformers", at_least(0.8))
 def suffices(seen: Seen) -> Measurement | None:
-    """With all attention replaced by that of the circuit the loss stays below 0.05.
+    """With all attention replaced by the circuit's, the loss stays below 0.05.
 
     Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, among models
     with a loss below {SOLVED:g}; the search stops at this loss, so only an unexplained head or fresh sequences can
@@ -180,7 +179,7 @@ def needed_as_printed(seen: Seen) -> Measurement | None:
     within(0.05, 0.1),
 )
 def first_is_indirect(seen: Seen) -> Measurement | None:
-    """The first useful layers are hardly missed then: what they do is to let later heads find their place.
+    """With all attention replaced, the first useful layers are hardly missed: they let later heads find their place.
 
     Mean loss of a circuit whose first useful heads, those that only join pairs, attend uniformly,
     {SOLVED_AND_EXPLAINED}.
@@ -204,8 +203,8 @@ def first_joins_pair(seen: Seen) -> Measurement | None:
 def few_heads(seen: Seen) -> Measurement | None:
     """Most attention heads do not perform any useful computation.
 
-    Mean share of heads that are not in use, {FOLLOWING}; judged only if the model has at least twice as many layers as
-    the paper's useful heads, one more than the least number.
+    Mean share of heads that are not in use, {FOLLOWING}; judged only if the models have at least twice as many layers
+    as the paper's models have useful heads: one more than the least number of layers.
     """
     circuits = seen.followed if seen.layers >= 2 * (seen.least + 1) else []
     return seen.over([1 - _in_use(one) / len(one.explanations) for one in circuits])
@@ -221,7 +220,7 @@ def more_than_least(seen: Seen) -> Measurement | None:
 
 
 def _in_use(circuit: Circuit) -> int:
-    """Return the number of heads with a path to another position, and of those that keep their own attention."""
+    """Return the number of heads in use: with a path to another position, or with their own attention kept."""
     return len({*circuit.useful_heads, *circuit.unexplained})
 
 
@@ -253,8 +252,8 @@ def _circuits(seen: Seen) -> CircuitFigure:
     return CircuitFigure(
         title="Circuits of models with one head in each layer (Fig 5)",
         caption="Positions of one query's chain from left to right, layers from below, counted from 0. An arrow leads "
-        "from the position that is looked at to the one that looks; its number is the loss when it is cut while all "
-        f"other paths attend as the model makes them. The first {DRAWN} models.",
+        "from the key's position to the query's; its number is the loss when this path is cut and all other paths "
+        f"keep the attention that the model computes. The first {DRAWN} models.",
         panels=tuple(one.panel() for one in seen.models[:DRAWN]),
     )
 
@@ -268,11 +267,10 @@ def _models(seen: Seen) -> Table:
     return column_table(
         "Circuits in numbers",
         "Layers, from 0, of the heads with a path to another position. Losses on fresh sequences: of the model; of the "
-        "circuit with its maps in place; live, with its queries attending as the model makes them; with all attention "
-        "uniform; and of the circuit's maps with its first useful heads uniform. Faithfulness: how much of what "
-        "attention does for the model the circuit does. Completeness: how much is lost when the circuit alone is taken "
-        "from the model. "
-        "Minimality: the factor by which the cheapest cut raises the live loss.",
+        "circuit with its maps in place; live, with its queries attending as the model computes; with all attention "
+        "uniform; and of the circuit's maps with its first useful heads uniform. Faithfulness: the share of "
+        "attention's effect on the loss that the circuit retains. Completeness: the share that vanishes without the "
+        "circuit's paths. Minimality: the factor by which the cheapest cut raises the live loss.",
         {
             "seed": [one.seed for one in seen.models],
             "layers": [", ".join(str(layer) for layer, _ in sorted(one.useful_heads)) or "none" for one in circuits],
@@ -294,8 +292,8 @@ def _paths(seen: Seen) -> Table:
     paths = [path for one in seen.models for path in one.paths]
     return column_table(
         "Every path",
-        "The model's own mean attention along it, and the circuit's loss without it: with all other paths "
-        "attending as the model makes them, and with their maps in place, as the paper has it.",
+        "The model's own mean attention along the path, and the circuit's loss without the path: with all other paths "
+        "attending as the model computes, and with their maps in place, as in the paper.",
         {
             **one_head.path_columns(seen.models),
             "attention": [path.attention for path in paths],

@@ -39,7 +39,7 @@ FAILED = 0.7
 
 @dataclass(frozen=True)
 class Setting:
-    """Numbers of layers, and what each trains on: the curriculum, and `end`, which queries only the chain's end."""
+    """Numbers of layers, and what each trains on: `chains` with the curriculum, and `end`, querying only the end."""
 
     layers: tuple[int, ...]
     chains: Experiment
@@ -66,7 +66,7 @@ def experiments(setting: Setting) -> dict[tuple[str, int], Experiment]:
 
 
 def _by_depth(curriculum: str, read: Callable[[TrainedRun], Tensor]) -> cached_property[Tensor]:
-    """Read a quantity of every run of a kind, the shallowest models first: `[depth ...]`."""
+    """Return a reading of every run `with` or with `no` curriculum, the shallowest models first: `[depth ...]`."""
     return reading(lambda seen: torch.stack([read(seen.runs[curriculum, layers]) for layers in seen.setting.layers]))
 
 
@@ -91,12 +91,12 @@ class Seen(Reading):
 
     @reading
     def apart(self) -> float:
-        """The steps between two evaluations."""
+        """The largest number of steps between two evaluations."""
         return evaluated_every(self.first)
 
     @reading
     def least(self) -> list[int]:
-        """The layers that retrieving each symbol takes, for this number of heads and mask."""
+        """The fewest layers in which each symbol can be retrieved, with the models' mask and number of heads."""
         return settings.least_layers_of(self.first, settings.retrieval_of(self.first).asked)
 
 
@@ -124,8 +124,8 @@ def depth_helps(seen: Seen) -> Float[Tensor, "seed"]:
 def chain_order(seen: Seen) -> Measurement:
     """Partial losses fall below 0.5 in chain order.
 
-    Share of seeds in whose every curriculum run the partial loss of x_1 falls below 0.5 first, then that of x_2, and so
-    on, among runs that retrieve at least two symbols; times closer than two evaluations are ties and are not judged.
+    Share of seeds for which, in every curriculum run that retrieves at least two symbols, the partial loss of x_1 falls
+    below 0.5 first, then that of x_2, and so on; times closer than two evaluations are ties and are not judged.
     """
     two = seen.retrieved.isfinite().sum(dim=2) > 1  # [depth member]
     ordered = torch.stack([in_order(times, seen.apart) for times in seen.retrieved])
@@ -194,7 +194,7 @@ def _depths_table(seen: Seen) -> Table:
     return column_table(
         "Trained depth against the least depth (section 10.1)",
         "The least number of layers in which information can flow to the query, with the mask and the heads of these "
-        "models; the fewest layers of any model that retrieves the symbol, and of a depth at which most models do.",
+        "models; the fewest layers with which any model retrieves the symbol, and with which most models do.",
         {
             "symbol": [f"x_{symbol}" for symbol in range(1, len(seen.least) + 1)],
             "least": list(seen.least),

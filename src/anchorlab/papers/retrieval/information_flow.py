@@ -35,7 +35,7 @@ FORMULAS = {
 """The closed forms before rounding up."""
 
 LONGEST_SETS = 40
-"""The longest chain for which sets of pieces are simulated, as Lemma 3 needs it."""
+"""The steps of the longest chain for which the pieces at every position are simulated, to check Lemmas 2 and 3."""
 
 SHOWN = 5
 """The D of Figures 3 and 8."""
@@ -60,12 +60,12 @@ class Seen(Reading):
 
     @reading
     def simulated(self) -> Mapping[str, Int[np.ndarray, "step"]]:
-        """By exact simulation; the bound itself for Theorem 1."""
+        """The least number of layers by exact simulation; for Theorem 1, its bound."""
         return self._least(depth_by_runs)
 
     @reading
     def formula(self) -> Mapping[str, Int[np.ndarray, "step"]]:
-        """By the closed form."""
+        """The least number of layers by the closed form; for Theorem 1, its bound."""
         return self._least(least_depth)
 
     @reading
@@ -135,7 +135,7 @@ def three_for_three(seen: Seen) -> Measurement:
 
 
 def _shared(seen: Seen) -> MapFigure:
-    """Draw after how many layers each position holds each piece; it begins with the pieces at 0."""
+    """Draw the layer after which each position holds each piece: 0 for the pieces that the position begins with."""
     held = seen.held[min(SHOWN, seen.most) - 1]
     steps = (held.shape[1] - 1) // 2
     after = np.where(held.any(axis=0), held.argmax(axis=0), np.nan)[:, 1:]
@@ -146,8 +146,8 @@ def _shared(seen: Seen) -> MapFigure:
     return MapFigure(
         title=f"Positions and the information they hold, D = {steps} (Fig 3 and 8)",
         caption="Rows: the query x₀, then both members of pair 1, of pair 2 and so on. Columns: symbols x and "
-        "positions p of pairs. A cell is the layer after which the piece is there: 0 is what a position begins with, "
-        "and shares with the rows beside it.",
+        "positions p of pairs. A cell is the layer after which the position holds the piece: 0 for pieces that it "
+        "begins with; it shares one of these with each neighbouring row.",
         maps=((Map("", grid(torch.from_numpy(after)), tuple(positions), tuple(pieces)),),),
         x_label="piece of information",
         y_label="position",
@@ -161,15 +161,15 @@ def _lowered(number: int) -> str:
 
 
 def _figure(seen: Seen) -> LineFigure:
-    """Draw every D at which a depth changes and the last before it, so that steps are drawn as steps."""
+    """Draw each depth at every D where it changes and at the D before, so that the lines are staircases."""
     lines = []
     for name, depths in seen.simulated.items():
         jumps = np.flatnonzero(np.diff(depths)) + 1
         at = np.unique(np.concatenate([[1, seen.most], jumps, jumps + 1]))
         lines.append(Line(name, numbers(at), numbers(depths[at - 1])))
     caption = (
-        f"Exact simulation for every D up to {seen.most}. With one head a position fetches one other in each "
-        "layer, without that limit all with which it shares something; two heads are as good as any number."
+        f"Exact simulation for every D up to {seen.most}. With one head, a position fetches from one other in each "
+        "layer; without that limit, from all that share a piece with it. Two heads are as good as any number."
     )
     return LineFigure(
         "Layers that a chain of D steps needs", caption, "D, steps of the chain", "layers", tuple(lines), log_x=True

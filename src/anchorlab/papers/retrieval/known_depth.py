@@ -23,7 +23,7 @@ from anchorlab.tasks import Batch, MinimalRetrieval, RetrievalPrompts, task
 from anchorlab.training import Experiment, TrainedRun
 
 ANSWERED = 0.9
-"""The accuracy from which on a number of steps counts as answered."""
+"""The least accuracy at which questions of a number of steps count as answered."""
 
 ASKED = 1000
 """Questions for each number of steps."""
@@ -175,8 +175,8 @@ def _table(seen: Seen) -> Table:
     mean = seen.accuracy.mean(dim=-1)
     return column_table(
         "Right answers by steps and layers",
-        "Means over seeds; guessing gives 0.25. The least number of layers is that with which information can go so "
-        "many steps, with the mask and the heads of these models.",
+        "Means over seeds; guessing gives 0.25. The least number of layers is the fewest that can carry "
+        "information over these steps, with the mask and the heads of these models.",
         {
             "steps": seen.setting.steps,
             "least layers": seen.least,

@@ -1,8 +1,8 @@
 """Mixed depths: what questions of every depth teach, where each asks for one symbol.
 
 The implicit curriculum asks every query for the whole chain. Text does not: each of its questions asks for one thing,
-and questions differ in depth. Here each sequence asks for the symbol of one step, drawn for it, and is compared with
-sequences that all ask for the last one.
+and questions differ in depth. Here each sequence asks for the symbol of one step, drawn at random. Models trained on
+this mixture are compared with models whose sequences all ask for the last symbol.
 
 Source: stacked attention heads, section 10.2 ("a very diverse set of tasks with varying levels of difficulty").
 """
@@ -58,7 +58,7 @@ def experiments(setting: Experiment) -> dict[str, Experiment]:
 
 
 class Seen(Reading):
-    """Losses of the symbols asked for along training, in multiples of the loss of guessing among the chains."""
+    """Losses along training of the symbols asked for, in multiples of the loss of guessing among the chains."""
 
     @reading
     def steps(self) -> list[int]:
@@ -91,7 +91,7 @@ def _guessing(run: TrainedRun) -> float:
 
 @claim("section 10.2", "one property is incredibly important: a diverse set of tasks; no value", at_least(0.2))
 def mixture_teaches_end(seen: Seen) -> Float[Tensor, "seed"]:
-    """Questions of every depth teach the deepest ones, where as many sequences that ask only those do not.
+    """Training on questions of every depth teaches the deepest; training on as many of the deepest alone does not.
 
     Share of models that retrieve the chain's end after training on mixed depths minus that after training on questions
     for the end alone: loss below {RETRIEVED:.2f} of guessing among the chains.
@@ -114,7 +114,7 @@ def nearer_first(seen: Seen) -> Measurement:
     """Shallow questions are learned before deep ones.
 
     Share of models, of those that retrieve any symbol, in which losses under mixed depths fall below {RETRIEVED:.2f} of
-    guessing in the order of the chain, a symbol never retrieved last; times closer than two evaluations are ties.
+    guessing in chain order; symbols never retrieved come last, and times closer than two evaluations are ties.
     """
     members, symbols, _ = seen.mixed.shape
     falls = first_crossing(seen.steps, seen.mixed.flatten(0, 1), RETRIEVED, falling=True)
@@ -135,7 +135,7 @@ def _curves(seen: Seen) -> LineFigure:
         losses,
         x_label="step",
         y_label="loss / loss of guessing",
-        caption=f"Guessing among the chains; on fresh sequences. {MEAN_AND_RANGE}",
+        caption=f"On fresh sequences, relative to guessing among the chains. {MEAN_AND_RANGE}",
         y_range=(0.0, 1.05),
         references=[Reference("retrieved", RETRIEVED)],
     )

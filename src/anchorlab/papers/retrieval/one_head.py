@@ -29,7 +29,7 @@ SCALED = quick(3, 12, 1400, seeds=2, checkpoints=20, label="twelve layers")
 
 SCALED_NOTE = (
     "Twelve layers as in section 8.1, all else as in the quick profile, where at most two of six heads can be idle "
-    "beside the paper's four."
+    "if four are in use, as in the paper."
 )
 
 SMOKE = smoke(2, label="two layers")

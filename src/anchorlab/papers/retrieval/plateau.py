@@ -23,7 +23,7 @@ from anchorlab.studies.readings import Reading, at_end, reading
 from anchorlab.training import AdamW, Experiment, TrainedRun
 
 DISTINCT = tuple(2 * math.pi / 29 * turn for turn in (1, 3, 7, 12))
-"""Frequencies for K = 8 under which no two of 28 positions are alike: their cosine is 0.24 at the most."""
+"""Frequencies for K = 8 under which no two of 28 position vectors are alike: their cosines are at most 0.24."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Seen(Reading):
 
     @reading
     def lacking(self) -> Float[Tensor, "length member"]:
-        """The same without the curriculum."""
+        """The losses on two and three steps without the curriculum, and without any other change."""
         return torch.stack([self.loss[_plain(steps, "no")] for steps in (2, 3)])
 
 
@@ -176,10 +176,10 @@ def _figure(having: TrainedRun, lacking: TrainedRun) -> LineFigure:
 def _table(seen: Seen) -> Table:
     return Table(
         title="What matters",
-        caption="The setting itself, then one choice made otherwise, for two steps unless it says three. For how many "
-        "of the models every symbol that is asked for has a partial loss below 0.5 at the end; the step at which the "
-        "first symbol, and the last, passed 0.5, mean over the models in which it did; how many of the models that "
-        "retrieve two symbols or more do so in chain order; the final loss, mean and lowest over models.",
+        caption="The setting itself, then one choice made otherwise, for two steps unless the row says three. Columns: "
+        "the number of models in which every symbol asked for has a partial loss below 0.5 at the end; the step at "
+        "which the first symbol, and the last, passed 0.5, mean over the models in which it did; how many of the "
+        "models that retrieve two symbols or more do so in chain order; the final loss, mean and lowest over models.",
         columns=("setting", "learned", "of", "first symbol", "last symbol", "in order", "loss", "lowest"),
         rows=tuple((label, *_row(run)) for label, run in seen.runs.items()),
     )

@@ -20,7 +20,7 @@ OUR_CHOICES = (
     "Not given by the paper, and so our choice: rotary frequencies 10000^(-2i/K), initial scale 0.02, gradient "
     "clipping at 1, no warm-up, and a causal mask."
 )
-"""What the notes of all profiles in the paper's settings say."""
+"""Part of the note of every profile in a setting of the paper."""
 
 PASSES = 6400 * 256 / 2**18
 """How often the training of section 9.1 sees each of its 262 k sequences, by its steps and batch: 6.25 times.
@@ -30,7 +30,7 @@ The section calls these steps 800 epochs, which does not fit 262 k sequences.
 
 
 def orthogonal(features: int) -> tuple[float, ...]:
-    """Return frequencies with which the vectors of `features` successive positions are orthogonal.
+    """Return frequencies that make the position vectors of any `features` successive positions orthogonal.
 
     After twice that many positions the vectors repeat.
     """
@@ -38,7 +38,7 @@ def orthogonal(features: int) -> tuple[float, ...]:
 
 
 def nearly_orthogonal(features: int) -> tuple[float, ...]:
-    """Return the frequencies of `orthogonal`, 3 % higher, so that repeated vectors differ a little."""
+    """Return the frequencies of `orthogonal`, 3 % higher, so that vectors that would repeat differ a little."""
     return tuple(1.03 * frequency for frequency in orthogonal(features))
 
 
@@ -103,7 +103,7 @@ def paper_recipe(
 
 
 def on_fixed_sample(setting: training.Experiment, seeds: int, label: str = "") -> training.Experiment:
-    """Return a setting trained and measured on a fixed sample, seen as often as the paper's, with its first seeds."""
+    """Return the setting with its first seeds on a fixed sample, seen as often as the paper's; measures both splits."""
     recipe, fewer = setting.recipe, range(min(seeds, len(setting.members)))
     sample = recipe.replace(
         data=training.FixedSample(size=round(setting.steps * recipe.batch / PASSES)),
@@ -115,7 +115,7 @@ def on_fixed_sample(setting: training.Experiment, seeds: int, label: str = "") -
 
 def section_7(steps: int) -> training.Experiment:
     """Return the paper's setting of section 7.1: eight layers of eight heads, width 128, with feed-forward layers."""
-    evaluation = training.Evaluation(every=80, size=4096)  # a guess at 0.75 on 1024 could fall below the claims' 0.7
+    evaluation = training.Evaluation(every=80, size=4096)  # on 1024, noise could bring guessing's 0.75 below 0.7
     return paper(steps, VectorSpec(), paper_recipe(10_000, 512, evaluation, size=2**20), seeds=8)
 
 

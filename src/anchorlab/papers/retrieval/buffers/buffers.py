@@ -30,7 +30,7 @@ JUDGED = "of models that answer the training sequences"
 SOLVED_CHAINS = one_head.SOLVED
 FOLLOWING = "of models of retrieval/circuits that solve the problem"
 HALF, NEARLY_ALL = 0.5, 0.9
-"""What counts as reached in a model, where values run from low to high over seeds, so that a mean says little."""
+"""Thresholds for one model's value, used if values vary so much over seeds that their mean says little."""
 
 MATCHED = "a matching score near 1, not checked against the full text"
 CHAINS = ("chains-one-layer-each", "chains-move-answers", "chains-later-follow", "chains-match-start", "chains-apart")
@@ -71,7 +71,7 @@ def generalises(seen: Seen) -> Float[Tensor, "seed"]:
 def one_layer_each(seen: Seen) -> Float[Tensor, "seed"]:
     """Each step of the chain enters the query's stream in a layer of its own.
 
-    Rise of the accuracy of a linear probe in a layer: of x_1 in layer 1 or of x_2 in layer 2, the smaller one,
+    Rise of the accuracy of a linear probe in a layer: for x_1 in layer 1 or for x_2 in layer 2, whichever is smaller,
     {JUDGED}.
     """
     rise = seen.buffers.decoded[seen.solved].diff(dim=1)
@@ -82,7 +82,7 @@ def one_layer_each(seen: Seen) -> Float[Tensor, "seed"]:
 def matches_start(seen: Seen) -> Bool[Tensor, "seed"]:
     """The second head finds the pair that begins with the query's symbol: its W_QK matches the buffer of head 0.
 
-    Share, {JUDGED}, of those in which the softmax over keys of E W_QK1 W_VO0ᵀ Eᵀ is at least {HALF:g} at the equal
+    Share, {JUDGED}, in which the softmax over keys of E W_QK1 W_VO0ᵀ Eᵀ is at least {HALF:g} at the equal
     symbol, mean over symbols.
     """
     return seen.buffers.matched[seen.solved, 0] >= HALF
@@ -92,7 +92,7 @@ def matches_start(seen: Seen) -> Bool[Tensor, "seed"]:
 def matches_middle(seen: Seen) -> Bool[Tensor, "seed"]:
     """The third head finds the pair that begins with the result of the first step: its W_QK matches two buffers.
 
-    Share, {JUDGED}, of those in which the softmax over keys of E W_VO1 W_QK2 W_VO0ᵀ Eᵀ is at least {HALF:g} at the
+    Share, {JUDGED}, in which the softmax over keys of E W_VO1 W_QK2 W_VO0ᵀ Eᵀ is at least {HALF:g} at the
     equal symbol, mean over symbols.
     """
     return seen.buffers.matched[seen.solved, 1] >= HALF
@@ -131,8 +131,8 @@ def rest_moves_nothing(seen: Seen) -> Float[Tensor, "seed"]:
 def apart(seen: Seen) -> Float[Tensor, "seed"]:
     """Training sets apart what successive heads write, more than chance would.
 
-    Mean squared cosine of the principal angles between the subspaces that heads 0 and 1, and 1 and 2 write to, over
-    that of random subspaces of the same dimensions, mean over both, {JUDGED}.
+    Mean squared cosine of the principal angles between the subspaces that two heads write to, divided by that of random
+    subspaces of the same dimensions, mean over heads 0 and 1 and heads 1 and 2, {JUDGED}.
     """
     return seen.buffers.against_random[seen.solved, :2].mean(dim=1)
 
@@ -160,11 +160,10 @@ def chains_one_layer_each(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim("our question: do they have buffers, too?", "no paper", at_least(0.8), own=True)
 def chains_move_answers(seen: Seen) -> Bool[Tensor, "seed"]:
-    """In the models of retrieval/circuits, too, exchanging a buffer between two queries exchanges its answer.
+    """In the models of retrieval/circuits, too, exchanging a buffer between two queries exchanges the answer in it.
 
-    Share, {FOLLOWING}, of those in which at least {NEARLY_ALL:g} of answers
-    are nearer to the other query's, once the subspace that the layer which brings the symbol writes to is exchanged
-    after this layer, mean over symbols.
+    Share, {FOLLOWING}, in which at least {NEARLY_ALL:g} of answers, mean over symbols, are nearer to the other query's
+    once the subspace written to by the layer that brings the symbol is exchanged after this layer.
     """
     return seen.chains.moved_own[seen.following] >= NEARLY_ALL
 
@@ -173,9 +172,9 @@ def chains_move_answers(seen: Seen) -> Bool[Tensor, "seed"]:
 def chains_later_follow(seen: Seen) -> Bool[Tensor, "seed"]:
     """In the models of retrieval/circuits, too, later heads read the buffer of the first step.
 
-    Share, {FOLLOWING}, of those in which at least {NEARLY_ALL:g} of the
-    answers of symbols that later layers bring are nearer to the other query's, once the subspace that the layer which
-    brings x_1 writes to is exchanged after this layer; without models in which one layer brings all.
+    Share, {FOLLOWING}, in which at least {NEARLY_ALL:g} of the answers that later layers bring are nearer to the other
+    query's once the subspace written to by the layer that brings x_1 is exchanged after this layer; without models in
+    which one layer brings all symbols.
     """
     moved = seen.chains.moved_later[seen.following]
     return moved[~moved.isnan()] >= NEARLY_ALL
@@ -183,10 +182,10 @@ def chains_later_follow(seen: Seen) -> Bool[Tensor, "seed"]:
 
 @claim("our question: do they have buffers, too?", "no paper", at_least(0.5), own=True)
 def chains_match_start(seen: Seen) -> Float[Tensor, "seed"]:
-    """In the models of retrieval/circuits, too, the scores that find the first pair match what joins pairs.
+    """In the models of retrieval/circuits, too, scores that find the first pair match what the joining layer writes.
 
-    Cosine between the kernel E W_QK W_VOᵀ Eᵀ on the features of symbols, with the norms' gains, and the identity; of
-    the two layers whose attention along these paths is largest, {FOLLOWING}.
+    Cosine between the identity and the kernel E W_QK W_VOᵀ Eᵀ on the features of symbols, with the norms' gains, for
+    the layers with the most attention within first pairs (joining, W_VO) and from queries to them (W_QK), {FOLLOWING}.
     """
     return seen.matched[seen.following]
 
@@ -195,9 +194,9 @@ def chains_match_start(seen: Seen) -> Float[Tensor, "seed"]:
 def chains_apart(seen: Seen) -> Measurement:
     """In the models of retrieval/circuits, too, training sets apart what successive layers write.
 
-    Mean squared cosine of the principal angles between what successive ones of the layers that bring a symbol write to
-    the query, over that of random subspaces of the same dimensions, {FOLLOWING};
-    without models in which one layer brings all.
+    Mean squared cosine of the principal angles between the subspaces that successive layers, among those that bring a
+    symbol, write to at the query, divided by that of random subspaces of the same dimensions, {FOLLOWING};
+    without models in which one layer brings all symbols.
     """
     return mean_of_known(seen.chains.successive[seen.following].unsqueeze(1))
 
@@ -217,7 +216,7 @@ QUICK = Setting(
             clip=1.0,
             evaluation=Evaluation(every=400, size=500),
         ),
-        Members(seeds=range(FIRST, FIRST + 30)),  # of 14, 13 left a share of 0.8 open
+        Members(seeds=range(FIRST, FIRST + 30)),  # 13 of 14 would not settle a share of 0.8
         "two steps",
     ),
     one_head.QUICK,
@@ -265,8 +264,8 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "The source's symbols and model, with norms after the sums. Its training was not checked: its length, "
-            "batches and learning rate and GPT-2's initial weights are our choice, so that outside a band nothing is "
-            "contradicted. The other models are those of retrieval/circuits under its paper profile.",
+            "batches and learning rate and GPT-2's initial weights are our choice, so a value outside a band "
+            "contradicts nothing. The other models are those of retrieval/circuits under its paper profile.",
         ),
     },
     smoke=SMOKE,

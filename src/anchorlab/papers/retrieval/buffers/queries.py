@@ -1,4 +1,4 @@
-"""Sequences that ask for one chain or for another, and models whose query holds a part of the other's stream."""
+"""Sequences that ask for one chain or another, and outputs once a part of the query's stream is exchanged."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Queries:
     inputs: Shaped[Tensor, "batch position *feature"]  # they differ at the last position alone
     others: Shaped[Tensor, "batch position *feature"]
     chain: Shaped[Tensor, "batch value *symbol"]  # the symbols x_0, x_1, .. of the query's chain
-    other_chain: Shaped[Tensor, "batch value *symbol"]  # likewise, of the other query's
+    other_chain: Shaped[Tensor, "batch value *symbol"]  # the same for the other query's chain
 
     @property
     def last(self) -> Shaped[Tensor, "scored"]:
@@ -39,7 +39,7 @@ def token_queries(task: StepRetrieval | TokenRetrieval, n: int) -> Queries:
 
 
 def vector_queries(task: MinimalRetrieval, n: int) -> Queries:
-    """Draw `n` test sequences of chains of vectors; the other chain is the last but one that is asked for."""
+    """Draw `n` test sequences of chains of vectors; the other chain is the second-to-last query's."""
     batch = task.sample("test", n, seed=1)
     symbols, order, row = batch.latents["symbols"], batch.latents["order"][:, 0, : task.chains], torch.arange(n)
     chain, other = symbols[row, order[:, -1]], symbols[row, order[:, -2]]
@@ -51,11 +51,11 @@ def vector_queries(task: MinimalRetrieval, n: int) -> Queries:
 def exchanged(
     model: AnyModel, asked: Queries, layer: int, projector: Float[Tensor, "member width width"]
 ) -> Float[Tensor, "member batch output"]:
-    """Return the outputs at the query once a subspace of its stream after a layer holds what the other query's has."""
+    """Return the outputs at the query once its stream after a layer has the other query's part in a subspace."""
     site, last = f"blocks.{layer}.hook_resid_post", asked.last
     own, other = (look(model, inputs, site, output=False)[site][:, :, -1:] for inputs in (asked.inputs, asked.others))
     new = own + ((other - own).double() @ projector.unsqueeze(1)).to(own)
     values = Operand(values=new, axes=("member", "batch", "position", "width"))
-    # Both queries may have the same there: of what a head writes that attends by position, for example.
+    # Both streams may agree in the subspace, for example if the head that writes to it attends by position.
     swap = Intervention(site=site, where={"position": -1}, rule="replace", operand=values, may_do_nothing=True)
     return look(model, asked.inputs, interventions=swap, positions=last)["output"][:, :, 0]

@@ -1,4 +1,4 @@
-"""What is read of the models on tokens and of the models on vectors, and its figures and tables."""
+"""Readings of the models on tokens and of the models on vectors, with their figures and tables."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,7 +57,7 @@ class Seen(Reading):
 
     @reading
     def matched(self) -> Float[Tensor, "seed"]:
-        """How far the models on vectors match the first pair."""
+        """How well scores that find the first pair match what the joining layer writes, in models on vectors."""
         task, ensemble = retrieval_of(self.runs["chains"]), self.runs["chains"].ensemble()
         return alignment(ensemble, task.features, *pair_layers(ensemble, task, SEQUENCES))
 
@@ -67,7 +67,7 @@ class Seen(Reading):
 
 
 def readable(seen: Seen) -> LineFigure:
-    """Return the figure of what is read from the query's stream on two steps, by solved models if there are any."""
+    """Return the figure of what probes read from the query's stream on two steps, in solved models if there are any."""
     seeds, shown = seen.seeds_of("two steps"), seen.solved if bool(seen.solved.any()) else torch.ones_like(seen.solved)
     decoded = seen.buffers.decoded[shown]
     figure = curves_against(
@@ -142,9 +142,9 @@ def numbers(seen: Seen) -> Table:
         "The last row is the model written by hand, with chains as in retrieval/tokens. Accuracy on training and on "
         "test sequences, and of the probes of x_1 and x_2; matching scores of the second and the third head; mean "
         "squared cosine of the principal angles between the subspaces that two heads write to, each with "
-        f"{ENERGY:.0%} of what the head writes, this over that of random subspaces (“over random”), and the "
-        "dimensions; the shares of answers that move with the buffer of each head, and that stay right if all but the "
-        "buffer of head 1 is exchanged.",
+        f"{ENERGY:.0%} of what the head writes, and the same divided by that of random subspaces (“over random”); the "
+        "subspaces' dimensions; the shares of answers that move with the buffer of each head, and that stay right if "
+        "all but the buffer of head 1 is exchanged.",
         {
             "model": [*(f"seed {one}" for one in seen.seeds_of("two steps")), "by hand"],
             "train": [*seen.trained["two steps"].tolist(), 1.0],
@@ -167,11 +167,11 @@ def vector_numbers(seen: Seen) -> Table:
     layers = {f"x_{step}": layer for step, layer in enumerate(buffers.brought_by.T, start=1)}
     return seed_table(
         "Models of retrieval/circuits in numbers",
-        "Loss; the layer that brings each symbol, in which what a linear map reads of it rises most, and the "
+        "Loss; the layer that brings each symbol, in which the share that a linear map reads of it rises most, and the "
         f"dimensions of what this layer writes to the query ({ENERGY:.0%} of the squares); the share of x_0 read at "
-        "the end; overlap of successive layers among these, over that of random subspaces; the shares of answers "
-        "that move with the layer that brings them, and, of later ones, with the layer that brings x_1; and the "
-        "alignment of the scores of queries with what joins pairs.",
+        "the end; the overlap of successive layers that bring symbols, divided by that of random subspaces; the shares "
+        "of answers that move with the layer that brings them, and of later answers that move with the layer that "
+        "brings x_1; and the alignment of queries' scores with what the layer that joins pairs writes.",
         seen.seeds_of("chains"),
         {
             "loss": seen.loss["chains"],

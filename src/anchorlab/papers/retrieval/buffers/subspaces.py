@@ -25,10 +25,10 @@ def overlap(left: Float[Tensor, "width one"], right: Float[Tensor, "width other"
 
 
 def against_random(left: Float[Tensor, "width one"], right: Float[Tensor, "width other"]) -> Float[Tensor, ""]:
-    """Return the overlap of two subspaces over the expected overlap of random ones of their dimensions.
+    """Return the overlap of two subspaces, divided by the expected overlap of random ones of the same dimensions.
 
-    The latter is the larger dimension over the width: the squared cosines sum to the trace of the product of both
-    projectors, whose expected value is the product of the dimensions over the width.
+    The expected overlap is the larger dimension divided by the width: the squared cosines sum to the trace of the
+    product of both projectors, whose expected value is the product of the dimensions divided by the width.
     """
     return overlap(left, right) * left.shape[0] / max(left.shape[1], right.shape[1])
 

@@ -26,9 +26,9 @@ class Buffers:
     # how often a linear probe reads x_0, x_1 and x_2 from the query's stream
     decoded: Float[Tensor, "member stage value"]
     matched: Float[Tensor, "member reader"]  # how far the second and the third head match equal symbols
-    # between what the heads of `PAIRS` write: the mean squared cosine of the principal angles
+    # the mean squared cosine of the principal angles between the subspaces that the heads of `PAIRS` write to
     overlap: Float[Tensor, "member pair"]
-    against_random: Float[Tensor, "member pair"]  # the same over that of random subspaces
+    against_random: Float[Tensor, "member pair"]  # the same, divided by that of random subspaces
     dimensions: Float[Tensor, "member head"]  # of the subspace that each head writes to
     # how often the answer is the other query's once the buffer of each head is exchanged after its layer
     moved: Float[Tensor, "member head"]
@@ -37,7 +37,7 @@ class Buffers:
 
 def buffers(model: AnyModel, asked: Queries) -> Buffers:
     """Read the buffers of models with three layers of one head."""
-    ensemble = as_ensemble(model)  # a run would be compared with its untrained members
+    ensemble = as_ensemble(model)  # for a run, `probe` would also read its untrained members
     read = [
         probe(ensemble, asked.inputs, labels, STREAM, positions=asked.last, shuffles=1).accuracy[..., 0]
         for labels in asked.chain.unbind(dim=1)
@@ -61,9 +61,9 @@ def buffers(model: AnyModel, asked: Queries) -> Buffers:
 
 
 def matching(model: AnyModel) -> Float[Tensor, "member reader"]:
-    """Return the matching scores of the second and the third head: the mean attention of a symbol to its equal.
+    """Return the matching scores of the second and the third head: the mean attention to the key of the equal symbol.
 
-    Keys hold their symbol in the buffer of head 0, queries theirs as embedded, and in the buffer of head 1:
+    Keys hold their symbol in the buffer of head 0; queries hold theirs as embedded, or in the buffer of head 1:
 
         E W_QK1 W_VO0ᵀ Eᵀ   and   E W_VO1 W_QK2 W_VO0ᵀ Eᵀ
 
@@ -77,7 +77,7 @@ def matching(model: AnyModel) -> Float[Tensor, "member reader"]:
 
 
 def written(model: AnyModel) -> Float[Tensor, "member head token width"]:
-    """Return what each head adds to the stream per token that it attends to, about the mean over tokens."""
+    """Return what each head adds to the stream for each attended token, minus the mean over tokens."""
     embeddings = as_ensemble(model).weights["embed.W_E"].double()
     found = embeddings.unsqueeze(1) @ ov(model).matrix[:, :, 0].double()
     return found - found.mean(dim=-2, keepdim=True)

@@ -14,7 +14,7 @@ from anchorlab.papers.retrieval.buffers.subspaces import against_random, project
 from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import Ensemble
 
-RIDGE = 1e-4  # of the mean variance of the stream's coordinates: fainter symbols count as not readable
+RIDGE = 1e-4  # penalty over the mean variance of the stream's coordinates: fainter symbols are not readable
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class VectorBuffers:
     # how much of x_0, x_1, .. a linear map reads from the query's stream, as in `share_read`; stages are the embedding
     # and each layer
     decoded: Float[Tensor, "member stage value"]
-    # between what each two layers write to the query, as in `subspaces.against_random`
+    # the overlap of what two layers write to the query, as in `subspaces.against_random`
     against_random: Float[Tensor, "member layer other"]
     dimensions: Float[Tensor, "member layer"]  # of the subspace that each layer writes to
     # how often the answer to each step is nearer to the other query's, once this subspace is exchanged after the layer
@@ -38,7 +38,7 @@ class VectorBuffers:
 
     @property
     def successive(self) -> Float[Tensor, "member"]:
-        """Mean of `against_random` over successive ones of the layers that bring symbols; NaN if one brings all."""
+        """The mean of `against_random` over successive layers among those that bring symbols; NaN if one brings all."""
         found = []
         for brought_by, of_layers in zip(self.brought_by, self.against_random, strict=True):
             layers = brought_by.unique()
@@ -53,7 +53,7 @@ class VectorBuffers:
 
     @property
     def moved_later(self) -> Float[Tensor, "member"]:
-        """How often answers that later layers bring move with the layer that brings x_1, mean; NaN without any."""
+        """How often answers that later layers bring move with the layer that brings x_1, on average; NaN if none."""
         first = self.brought_by[:, :1]
         moved = self.moved.gather(1, first.unsqueeze(2).expand(-1, -1, len(self.asked))).squeeze(1)
         later = self.brought_by[:, [step - 1 for step in self.asked]] > first
@@ -93,7 +93,7 @@ def vector_buffers(model: AnyModel, asked: Queries, steps: tuple[int, ...]) -> V
 def share_read(
     values: Float[Tensor, "member batch width"], target: Float[Tensor, "batch feature"]
 ) -> Float[Tensor, "member"]:
-    """Return the share of a vector's variance that a linear map of the values explains, on sequences held out.
+    """Return the share of the target's variance that a linear map of the values explains on held-out sequences.
 
     Each half of the sequences is predicted by ridge regression on the other. At most 1, and about 0 or a little less
     if there is nothing to read.
@@ -126,8 +126,10 @@ def nearer_to_other(
 def pair_layers(
     ensemble: Ensemble, task: MinimalRetrieval, n: int
 ) -> tuple[Int[Tensor, "member"], Int[Tensor, "member"]]:
-    """Return the layer in which the second symbol of first pairs attends to the first, and that in which queries attend
-    to the second symbol, as `first_then_second` chooses them by mean attention."""
+    """Return the layer that joins first pairs and the later one that reads them, by mean attention along both paths.
+
+    In the first, a pair's second symbol attends to the pair's first; in the other, queries attend to the second.
+    """
     batch = task.sample("test", n, seed=1)
     roles = task.roles(batch)
     layers = range(len(ov(ensemble).matrix[0]))
@@ -145,7 +147,7 @@ def pair_layers(
 def first_then_second(
     first: Float[Tensor, "member layer"], second: Float[Tensor, "member layer"]
 ) -> tuple[Int[Tensor, "member"], Int[Tensor, "member"]]:
-    """Return the layer and the later one whose `first` and `second`, in this order, have the largest product."""
+    """Return the layers a < b with the largest product of `first` in layer a and `second` in layer b."""
     layers = first.shape[1]
     products = torch.triu(first.unsqueeze(2) * second.unsqueeze(1), diagonal=1).flatten(1)
     best = products.argmax(dim=1)
@@ -155,11 +157,11 @@ def first_then_second(
 def alignment(
     model: AnyModel, features: int, joins: Int[Tensor, "member"], reads: Int[Tensor, "member"]
 ) -> Float[Tensor, "member"]:
-    """Return how far the scores of the layer that reads match equal symbols, from -1 to 1; random weights have about 0.
+    """Return how well the scores of the layer that reads match equal symbols, from -1 to 1; about 0 for random weights.
 
-    The kernel `E W_QK W_VOᵀ Eᵀ`, `[feature feature]`, scores the symbol of a query, as embedded, for that of a key, as
-    the layer that joins pairs has written it; each layer's norm takes the mean away and applies its gains. A multiple
-    of the identity matches equal symbols. The value is the cosine of the angle between the two matrices.
+    The kernel `E W_QK W_VOᵀ Eᵀ`, `[feature feature]`, scores the embedded symbol of a query against the symbol of a key
+    as the layer that joins pairs writes it; each layer's norm subtracts the mean and applies its gains. A multiple of
+    the identity matches equal symbols. The value is the cosine of the angle between the kernel and the identity.
     """
     weights = as_ensemble(model).weights
     embedded = weights["embed.W_E"][:, :features].double()

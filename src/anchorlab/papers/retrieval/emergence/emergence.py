@@ -27,10 +27,10 @@ from anchorlab.studies.seeds import SEARCHED
 from anchorlab.training import Evaluation, Experiment
 
 EVALUATION = Evaluation(every=80, size=1024)
-"""When and on how much the losses are measured in the paper's setting.
+"""How often and on how many sequences the losses are measured in the paper's setting.
 
-The standard error of a loss is 0.006 then, and that of the difference between training and validation 0.008; a symbol
-is retrieved within a few steps of 6400.
+The standard error is then 0.006 for a loss and 0.008 for the difference between training and validation loss; the step
+at which a symbol is retrieved is known to a few steps of 6400.
 """
 
 PAPER = paper(
@@ -45,7 +45,7 @@ FOLLOWED = 0.04
 """The loss below which a model follows the chains; Transformer D has 0.031 (section 9.2)."""
 
 RISE = 0.02
-"""How far a circuit's loss may be above the model's, in the search for it and in the claim about it.
+"""How far a circuit's loss may be above the model's, in the search for the circuit and in the claim `ablated`.
 
 Transformer D's rises by 0.014, from 0.031 to 0.045 (section 9.2).
 """
@@ -79,7 +79,7 @@ class Seen(Reading):
 
     @reading
     def behind(self) -> Float[Tensor, "falling"]:
-        """How far validation lags behind training on a fixed sample."""
+        """How far the validation loss exceeds the training loss on a fixed sample, as in `emerging.behind`."""
         return emerging.behind(*(along(self.last, split, "loss")[1] for split in ("train", "test")))
 
     @reading
@@ -145,9 +145,9 @@ def abrupt(seen: Seen) -> Measurement:
 def slow_first(seen: Seen) -> Measurement:
     """The loss falls slowly until the first symbol is retrieved, and fast from then on.
 
-    Fall of the validation loss per step, from 1, the loss without an answer, until the first partial loss is below 0.5,
-    divided by that from then until the last partial loss is, or the training ends; mean over models that retrieve at
-    least two symbols.
+    Rate at which the validation loss falls from 1, the loss without an answer, until the first partial loss is below
+    0.5, divided by its rate from then until the last partial loss is below 0.5 or the training ends; mean over models
+    that retrieve at least two symbols.
     """
     return seen.over(torch.tensor([emerging.pace(one) for one in seen.retrieving(2)]))
 
@@ -206,7 +206,7 @@ def solved(seen: Seen) -> Measurement:
 
 @claim("section 9.2", "to 0.045, by 0.014", within(0.0, RISE))
 def ablated(seen: Seen) -> Measurement:
-    """With all attention replaced by that of the circuit its loss rises little.
+    """With all attention replaced by the circuit's, the loss of a model rises little.
 
     Loss with all attention replaced by the circuit's maps minus that of the model, on fresh sequences, mean over models
     with a loss of at most {FOLLOWED:g}; heads that no rule explains attend uniformly. The search stops at a rise of
@@ -238,8 +238,8 @@ def _partials(seen: Seen) -> LineFigure:
 def _circuit(seen: Seen) -> CircuitFigure:
     first = seen.models[0].solution
     caption = (
-        "As in the study of circuits: from the position that is looked at to the one that looks; the number is "
-        "the loss when it is cut while all other paths attend as the model makes them."
+        "As in the study of circuits: an arrow leads from the key's position to the query's; its number is the loss "
+        "when this path is cut and all other paths keep the attention that the model computes."
     )
     return CircuitFigure("Circuit of the first seed (Fig 7, left)", caption, (first.panel(),), seeds=str(first.seed))
 
@@ -271,7 +271,7 @@ def _attention(seen: Seen) -> LineFigure:
         one.steps,
         curves,
         caption=f"Mean over {emerging.SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the "
-        f"symbols that need the path. It has emerged at {emerging.EMERGED:g}.",
+        f"symbols that need the path. A path has emerged at {emerging.EMERGED:g}.",
         x_label="step",
         y_label="attention",
         y_range=(0.0, 1.02),

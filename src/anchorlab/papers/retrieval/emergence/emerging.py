@@ -120,9 +120,9 @@ def _attention(run: TrainedRun, circuits: Sequence[lens.Circuit]) -> lens.Emerge
 
 
 def distance(one: Growth, end: float) -> float:
-    """Return the largest time between the last path of a symbol and the fall of its loss, over retrieved symbols.
+    """Return the longest time between the emergence of a retrieved symbol's last path and the fall of its partial loss.
 
-    Returns `end`, the length of training, if the path never emerged, and NaN if no retrieved symbol needs a path.
+    Returns `end`, the length of training, if a path never emerged, and NaN if no retrieved symbol needs a path.
     """
     apart = [
         min(abs(one.arrival(symbol) - fallen), end)
@@ -133,7 +133,7 @@ def distance(one: Growth, end: float) -> float:
 
 
 def slower(times: Float[Tensor, "symbol"], end: float) -> float:
-    """Return 1 if the last two times are further apart than the two before, else 0; NaN if that is not known.
+    """Return 1 if the gap between the last two times is longer than the gap before it, else 0; NaN if not known.
 
     An infinite last time is later than `end`, the length of training: 1 if even `end` would be far enough, else NaN.
     Also NaN for fewer than four symbols: the paper's head 24, which emerges late, serves the fourth.
@@ -162,12 +162,12 @@ def rise(one: Growth, symbol: int) -> float:
 
 
 def pace(one: Growth) -> float:
-    """Return the loss's rate of fall until the first symbol is retrieved, divided by the rate from then to the last.
+    """Return the loss's rate of fall until the first symbol is retrieved, divided by its rate from then to the last.
 
-    A symbol that is never retrieved comes after the last evaluation, which ends the second time then. Counts from the
-    step at which the loss has fallen to `EMPTY`: the fall before comes from our larger initial scale, which makes
-    untrained answers large. Infinite if the loss does not fall in the second time; NaN if all symbols are retrieved at
-    once or none is, or the first no later than that step.
+    The first period begins when the loss has fallen to `EMPTY`: the fall before comes from our larger initial scale,
+    which makes untrained answers large. The second ends with the last evaluation if a symbol is never retrieved.
+    Infinite if the loss does not fall in the second period; NaN if a period is empty: if all symbols are retrieved at
+    once or none is, or the first is retrieved before the first period begins.
     """
     times = [min(time, one.evaluated[-1]) for time in one.retrieved.values()]
     first, last = min(one.retrieved.values()), max(times)
@@ -182,7 +182,7 @@ def pace(one: Growth) -> float:
 def behind(
     training: Float[Tensor, "model evaluation"], validation: Float[Tensor, "model evaluation"]
 ) -> Float[Tensor, "falling"]:
-    """Return the largest excess of the validation loss over the training loss, as a share of the latter's total fall.
+    """Return the largest excess of the validation loss over the training loss, as a share of the training loss's fall.
 
     Models whose training loss does not fall are left out.
     """

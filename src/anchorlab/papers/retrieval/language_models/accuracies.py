@@ -28,7 +28,7 @@ def figures(answers: Answers) -> list[BarFigure | LineFigure]:
         _along(
             {name: seen.depths for name, seen in answers.items()},
             "The same equations, asked about each step of the chain",
-            "All questions have the same premises; the question names the value so many steps from the answer.",
+            "Every depth has the same premises; the question names the value this number of steps from the answer.",
             "steps from the question to the answer",
         ),
         *(_errors(seen.steps, "" if len(answers) == 1 else f": {name}") for name, seen in answers.items()),
@@ -47,12 +47,12 @@ def _formulations(answers: Answers) -> BarFigure:
     if len(answers) == 1:
         ((name, seen),) = answers.items()
         bars = [("first acceptable answer", accepted[name]), ("first try", [seen.of(one).first for one in STEPS])]
-        which = "The first acceptable answer counts, and the first try."
+        which = "By the first acceptable answer, and by the first try."
         if likely := [found for one in STEPS if (found := seen.likely(one)) is not None]:
             bars.append(("likeliest acceptable answer", likely))
-            which = "The first acceptable answer counts, the first try, and the likeliest of the acceptable answers."
+            which = "By the first acceptable answer, by the first try, and by the likeliest of the acceptable answers."
     else:
-        bars, which = list(accepted.items()), "The first acceptable answer counts."
+        bars, which = list(accepted.items()), "By the first acceptable answer."
     return BarFigure(
         title="Accuracy by formulation",
         caption=f"Figure 2 of the paper, left. {which}",
@@ -112,7 +112,7 @@ def _by_formulation(
     columns: Sequence[str],
     values: Callable[[Answered, str], Sequence[str | float] | None],
 ) -> Table:
-    """A row for each formulation and model with `values`; models are named if there are several."""
+    """Return a table with a row for each formulation and model with `values`; models are named if there are several."""
     several = len(answers) > 1
     rows = [
         (name, *([model] if several else []), *found)
@@ -140,7 +140,7 @@ def _formulation_table(answers: Answers) -> Table:
 
 
 def _ability_table(answers: Answers) -> Table:
-    """Compare what a model says with what it finds likely: a wrong format, or ignorance."""
+    """Return the table of what a model says and what it finds likely, which tells a wrong format from ignorance."""
 
     def values(seen: Answered, name: str) -> Sequence[str | float] | None:
         if (likely := seen.likely(name)) is None:
@@ -154,10 +154,10 @@ def _ability_table(answers: Answers) -> Table:
     return _by_formulation(
         answers,
         "As text and by likelihood",
-        "Share of questions whose first acceptable answer is right, of those with an acceptable answer, and of "
-        "those whose likeliest acceptable answer is right, with the ends of 95 % intervals over questions. A model "
-        "is able where guessing lies below the interval of its texts; its format fails where guessing lies below "
-        "that by likelihood alone; else it does not know.",
+        "Shares of questions: whose first acceptable answer is right, with an acceptable answer, and whose likeliest "
+        "acceptable answer is right, with the ends of 95 % intervals over questions. The reading is “able” where "
+        "guessing lies below the interval of the texts, “format” where it lies below the interval by likelihood "
+        "alone, else “ignorance”.",
         ("right", "from", "to", "acceptable", "likely", "from", "to", "guessing", "reading"),
         values,
     )
@@ -176,7 +176,7 @@ def _scoring_table(answers: Answers) -> Table:
         answers,
         "Candidates by likelihood",
         "Share of questions whose right answer is the most likely candidate: by the log-likelihood of its tokens, "
-        "by its mean, and by either less that without the premises.",
+        "by the mean over its tokens, and by either minus its value without the premises.",
         (*SCORINGS, "guessing"),
         values,
     )
@@ -194,8 +194,8 @@ def _comparison_table(answers: Answers) -> Table:
     return Table(
         title="Equations by order, number of chains and distance",
         caption=(
-            "Short equations; the distance is that from the question to the first value it needs, in words and signs, "
-            "below or above the median of all questions of the orders."
+            "Short equations. Near and far: the distance from the question to the first value it needs, in words and "
+            "signs, is below or above the median over the questions of all orders."
         ),
         columns=("equations", "questions", *columns, "guessing"),
         rows=tuple(rows),

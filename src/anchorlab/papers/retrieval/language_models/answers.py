@@ -18,7 +18,7 @@ ERRORS: tuple[Error, ...] = get_args(Error)
 too early; another word of the premises; or none of these."""
 
 Scored = dict[asking.Scoring, tuple[bool, ...]]
-"""For each way of scoring candidates, whether the right one of each question is the best; empty for an endpoint."""
+"""For each way of scoring, whether each question's right candidate is the best; empty for an endpoint."""
 
 LIKELIEST: asking.Scoring = "sum"
 """The way of scoring that finds the likeliest acceptable answer."""
@@ -145,7 +145,7 @@ def manner_for(speaker: asking.Speaker, manner: asking.Manner) -> asking.Manner:
 
 
 def report_answers(report: Callable[[Status], None], before: Status, answered: int, of: int) -> None:
-    """Report the status `before` with so many more questions answered."""
+    """Report the status `before` with `answered` more questions done."""
     report(replace(before, done=before.done + answered))
 
 
@@ -166,7 +166,7 @@ def put(
     scored: bool,
     told: Callable[[int, int], None] = lambda answered, of: None,
 ) -> list[Answer]:
-    """Ask a model questions and, if it is on this machine and they are `scored`, score their candidates.
+    """Ask a model questions and, with `scored` and a local model, also score their candidates.
 
     Retries and scores follow batch by batch, while the model's cache still holds what it read.
     """
@@ -206,7 +206,7 @@ def error_of(asked: asking.Asked) -> Error:
     if reply.answer is not None:
         return "right" if reply.answer == question.answer else "another chain"
     rest = reply.text.strip().removeprefix(question.begun).split()
-    said = _plain(rest[0]) if rest else ""  # the first word behind the beginning that it may repeat
+    said = _plain(rest[0]) if rest else ""  # the first word after the begun answer, which the reply may repeat
     if said in {_plain(word) for word in question.path}:
         return "a step of the chain"
     return "another word" if said in {_plain(word) for word in question.text.split()} else "nothing"

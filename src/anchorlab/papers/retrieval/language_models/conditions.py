@@ -20,7 +20,7 @@ class Compared:
 
 
 Conditions = dict[str, dict[str, Compared]]
-"""By the manner in words, and by formulation."""
+"""Results by prompt style, in words, and by formulation."""
 
 
 def conditions_of(speaker: LocalSpeaker, manner: Manner) -> dict[str, tuple[LocalSpeaker, Manner]]:

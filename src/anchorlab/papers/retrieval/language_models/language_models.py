@@ -72,7 +72,7 @@ def observe(setting: PromptSetting, context: ObservationContext) -> ObservedAnsw
 
 
 def _fewer(setting: PromptSetting) -> PromptSetting:
-    """Return the questions for an untrained model: few, once, since it says nothing acceptable."""
+    """Return the setting for an untrained model: fewer questions and one try, since it gives no acceptable answer."""
     return replace(
         setting,
         questions=-(-setting.questions // _CONTROLS),
@@ -103,7 +103,7 @@ def short_equations(seen: Answered) -> Measurement:
 
 
 class Formulation(NamedTuple):
-    """A formulation of the questions: its name, and what they are, and are about, in words."""
+    """A formulation of the questions: its name, the subject and verb of its claim, and what the questions are about."""
 
     name: str
     subject: str
@@ -138,7 +138,7 @@ def better_than_guessing(seen: Answered) -> Measurement:
 
 
 def _share(asked: Sequence[Asked], likeliest: Sequence[bool]) -> Measurement:
-    """The share of right answers; beside it that by likelihood, which tells a wrong format from ignorance."""
+    """Return the share of right answers; the detail gives the share by likelihood, to tell format from ignorance."""
     detail = f"guessing {results(asked).accepted.guessing:.3g}"
     if likeliest:
         found = accuracy(likeliest, asked[0].question.chance)
@@ -164,11 +164,11 @@ STUDY = Study(
         ),
         "quick-unbegun": Profile(
             PromptSetting(manner=Manner()),
-            "As quick, but no answer is begun, for services that cannot go on with one.",
+            "As quick, but no answer is begun, for services that cannot continue a begun answer.",
         ),
         "paper": Profile(
             PromptSetting(questions=500, deep=500, tries=20, manner=Manner()),
-            "500 questions of each kind, as the paper; which models it asked, Figure 2 alone shows.",
+            "500 questions of each kind, as in the paper; only Figure 2 shows which models it asked.",
         ),
     },
     smoke=SMOKE,
