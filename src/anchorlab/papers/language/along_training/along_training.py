@@ -56,7 +56,7 @@ class Seen:
         return over(torch.tensor(values, dtype=torch.float64), "trainings")
 
     def step(self, read: Callable[[Curves], int | None]) -> Measurement:
-        """Return the median over trainings of a step; a training that never gets there comes after all others."""
+        """Return the median over trainings of the step that `read` finds; a training without one comes last."""
         found = [read(one) for one in self.trainings]
         reached = [step for step in found if step is not None]
         detail = f"{len(reached)} of {len(found)} trainings get there"
@@ -68,7 +68,7 @@ class Seen:
 
 
 NEVER = 10
-"""A step that never comes counts as so many times the last measured one, beyond every band."""
+"""A step that never comes counts as this multiple of the last measured step, beyond every band."""
 
 TOP = 10
 """The mean rank up to which "the" counts as one of the top predictions."""
@@ -204,7 +204,7 @@ class ObservedTrainings(Observed[Seen]):
 
     @property
     def shown(self) -> Sequence[Curves]:
-        """The trainings at the steps that all have."""
+        """The measurements of every training at the steps that all trainings share."""
         return at_shared_steps(self.seen.trainings)
 
 

@@ -44,7 +44,7 @@ def _rank_correlation(scored: ScoredHeads, detector: str) -> Measurement:
 
 
 def _share(scored: ScoredHeads, detector: str, besides: str | None = None) -> Measurement:
-    """The share of heads for which a detector fires, and none fires that they must not have `besides`."""
+    """Measure the share of heads for which a detector fires and the detector `besides`, if given, does not."""
 
     def share(rows: Float[Tensor, "text detector layer head"]) -> float:
         means = rows.mean(dim=0)
@@ -152,7 +152,7 @@ def similar_deep(seen: Seen) -> Measurement:
 
 
 # "performance remains almost unaffected upon the removal of several consecutive layers that are near the final output"
-# does not say which layers: the group that costs least is theirs if any is
+# does not say which layers, so the group that costs least counts
 @claim("anchor functions, 5.5", "performance remains almost unaffected", at_most(0.1))
 def deep_removable(seen: Seen) -> Measurement:
     """Several consecutive layers near the output can be removed.
@@ -208,7 +208,7 @@ def previous_token_first(seen: Seen) -> Measurement:
     rows = torch.stack([by_one, repeated.by_text["induction"]], dim=1)
 
     def firsts(rows: Float[Tensor, "text kind layer head"]) -> tuple[int, int, int] | None:
-        """Return the first layer of each kind, and their distance by chance; None without either kind."""
+        """Return the first layer of each kind of head, and the distance reached by chance; None without both."""
         shifts, induces = rows.mean(dim=0)
         previous, induction = repeated.over("shift", shifts).nonzero(), repeated.over("induction", induces).nonzero()
         if not len(previous) or not len(induction):

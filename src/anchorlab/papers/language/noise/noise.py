@@ -21,7 +21,7 @@ from anchorlab.papers.language.precision import precision_table
 from anchorlab.papers.pretrained.opening import TINY
 from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, over, over_shared
 
-_CLEAR = (0.1, 0.8)  # the fractions between which Figure 1 sees "the" fall
+_CLEAR = (0.1, 0.8)  # the fractions between which "the" clearly falls in Figure 1
 
 
 @claim("truncated weights, Table 1 and Fig 2", '"Spain" is 0.16 times as likely as "the"', at_most(0.5))

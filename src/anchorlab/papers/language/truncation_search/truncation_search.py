@@ -237,7 +237,7 @@ def _means(*logarithms: Tensor) -> tuple[float, ...]:
 def _told(observed: ObservedSearch) -> Table:
     return Table(
         title="Sentences before and after",
-        caption=f"The likeliest next token, {laser.in_words(observed.seen.best)}; facts of the second half.",
+        caption=f"Facts of the second half, with the likeliest next tokens; {laser.in_words(observed.seen.best)}.",
         columns=("right word", "full model", "truncated model"),
         rows=observed.sentences,
     )
