@@ -2,10 +2,10 @@
 
 Random tokens are repeated, and sentences tell who gives something to whom. A gradient scores every edge of the model,
 from what one unit writes to what a later one reads. Then only the edges with the largest scores stay, as many as
-explain {ENOUGH:.0%} of the logit difference, and what is left is measured on other texts, beside random edges and the
-other task's edges. The heads of the circuit are compared with the heads that detectors find.
+explain 80 % of the logit difference. The share that they explain on other texts is compared with random edges and with
+the other task's edges, and the heads of the circuit with the heads that detectors find.
 
-Our own question, of no paper. Source of the method: Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
+Our own question, not from a paper. Source of the method: Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
 """
 
 import math
@@ -334,7 +334,7 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(),
-            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
+            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; also Gemma 3 "
             "270M, Q4_K_M); names and sentences are our own. Bands were chosen on seeds 0 and 1.",
         ),
         "paper": Profile(

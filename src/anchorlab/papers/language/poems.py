@@ -197,7 +197,7 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(),
-            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
+            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; also Gemma 3 "
             "270M, Q4_K_M) in place of the paper's GPT-4; 20 poems and the wording are our own choice, as the paper "
             "lists neither.",
         ),

@@ -6,9 +6,9 @@ one position, attend to the first token, to itself or to all tokens alike, to ea
 the tokens after those copies (induction). A head that attends to the first token is not counted as broadcasting: in
 language models a head with nothing to do attends there. Each score is compared with chance and with the same
 architecture with random weights. Then the heads that shift are removed, compared with as many others drawn at random,
-and so is every group of consecutive layers. The heads of one model are not independent, so intervals are over texts.
+and then every group of consecutive layers. The heads of one model are not independent, so intervals are over texts.
 
-Source: anchor functions, section 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
+Source: anchor functions, sections 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
 """
 
 from math import nan
@@ -102,7 +102,7 @@ def shift_shallow(seen: Seen) -> Measurement:
 
 @claim(PAPER, "mostly broadcast in the later layers", at_least(0.2))
 def broadcast_deep(seen: Seen) -> Measurement:
-    """Deep layers favour broadcast from another token than the first.
+    """Deep layers favour broadcast from a token other than the first.
 
     Rank correlation, over heads, of layer and broadcast score on English, excluding the first token as source.
     """
