@@ -173,7 +173,7 @@ QUESTION, NO_PAPER = "our own question", "no paper"
 def solved(seen: Seen) -> Measurement:
     """The model solves both tasks.
 
-    Logit of the right answer minus that of the corrupted text's, on other texts, the lower of both tasks.
+    Logit of the right answer minus that of the corrupted text's answer, on other texts, the lower of both tasks.
     """
     each = [torch.tensor([one.clean for one in found]) for found in seen.found.values()]
     return over(torch.stack(each).amin(dim=0))
@@ -184,7 +184,7 @@ def few_edges(seen: Seen) -> Measurement:
     """A small part of all edges explains a task.
 
     Share of edges from which on at least {ENOUGH:g} of the logit difference stays, on the texts on which the edges were
-    found, between measured shares by a line over their logarithm, mean over both tasks.
+    found, interpolated between measured shares on a logarithmic scale, mean over both tasks.
     """
     return over(seen.each(lambda one: one.size / one.curve.edges))
 
@@ -222,7 +222,7 @@ def beats_other_task(seen: Seen) -> Measurement:
 def circuit_has_induction_heads(seen: Seen) -> Measurement:
     """The circuit of repetition rests on the heads that a detector calls induction heads.
 
-    Probability that an induction head has an edge with a larger score than the largest of another head, by seed.
+    Probability that an induction head's largest edge has a larger score than another head's largest edge, by seed.
     """
     which = seen.heads.fires("induction")
     return over(torch.tensor([_above(one.scores, which) for one in seen.found["repetition"]]))

@@ -137,7 +137,7 @@ def forward_easier(seen: Recited) -> Measurement:
     """The next line is easier to tell than the line before.
 
     Share of lines whose next line is the best by likelihood among the other lines of the poem, minus the share for the
-    line before, mean over poems; of a model on a server, the shares recited.
+    line before, mean over poems; for a model on a server, the shares recited.
     """
     of = seen.told or seen.said
     return over(

@@ -86,7 +86,7 @@ def shift_heads(seen: Seen) -> Measurement:
 def broadcast_heads(seen: Seen) -> Measurement:
     """Heads that broadcast are common.
 
-    Share of heads that, on English, give one position over half of the attention left by the first token.
+    Share of heads that, on English, give one position over half of the attention not given to the first token.
     """
     return _share(seen.english, "broadcast", besides="first token")
 
@@ -122,8 +122,8 @@ def any_source_deep(seen: Seen) -> Measurement:
 def deep_source_is_first(seen: Seen) -> Measurement:
     """Broadcast by heads of deep layers is mostly from the first token.
 
-    Share of pieces of English in which a head's source is the first token, over heads in the last third of the layers
-    that broadcast from any token.
+    Share of pieces of English in which a head's source is the first token, over the heads that broadcast from any token
+    in the last third of the layers.
     """
     english = seen.english
     first = len(english.distance) - third(len(english.distance))

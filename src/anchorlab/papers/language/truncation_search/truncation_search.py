@@ -84,7 +84,7 @@ def beats_random_changes(seen: Seen) -> Measurement:
     """What the truncation removes matters: random changes of the same size do less.
 
     Share of random changes of the same matrix, with an equal effect on its output, that raise the mean log-probability
-    of the right word less than the truncation does; 0 if that does not raise it; second half.
+    of the right word less than the truncation does; 0 if the truncation does not raise it; second half.
     """
     gains, own = seen.controls.random_gains, seen.controls.gain
     detail = f"truncation {own:+.2f}, random {spread(gains, 'draws')}"
