@@ -2,10 +2,10 @@
 
 Random tokens are repeated, and sentences tell who gives something to whom. A gradient scores every edge of the model,
 from what one unit writes to what a later one reads. Then only the edges with the largest scores stay, as many as
-explain {ENOUGH:.0%} of the logit difference, and what is left is measured on other texts, beside random edges and the
-other task's edges. The heads of the circuit are compared with the heads that detectors find.
+explain 80 % of the logit difference. The share that they explain on other texts is compared with random edges and with
+the other task's edges, and the heads of the circuit with the heads that detectors find.
 
-Our own question, of no paper. Source of the method: Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
+Our own question, not from a paper. Source of the method: Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
 """
 
 import math
@@ -40,10 +40,10 @@ from anchorlab.studies import (
 from anchorlab.studies.kit import column_table
 
 ENOUGH = 0.8
-"""The faithfulness from which on a number of edges explains a task, on the texts on which their scores were found."""
+"""Edges explain a task if their faithfulness is at least this, on the texts on which they were scored."""
 
 SOLVED = 1.0
-"""The logit difference from which on a model solves a task; shares of a smaller one are noise."""
+"""A model solves a task if its logit difference is at least this; shares of a smaller difference are noise."""
 
 TASKS: Mapping[str, Callable[..., TextPairs]] = {"repetition": repetitions, "indirect object": indirect_objects}
 SHOWN = 12  # heads of a circuit in the table
@@ -53,11 +53,11 @@ SHOWN = 12  # heads of a circuit in the table
 class Setting(ModelSetting):
     """How many texts are drawn, and how edges are scored and kept."""
 
-    pairs: int = 8  # on which scores are found, and as many on which the circuit is measured
-    steps: int = 5  # between both texts, over which gradients are averaged
-    shares: tuple[float, ...] = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # of all edges
+    pairs: int = 8  # for scoring edges, and as many others for measuring the circuit
+    steps: int = 5  # between the two texts of a pair, over which gradients are averaged
+    shares: tuple[float, ...] = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # shares of all edges to keep
     controls: int = 1  # sets of random edges
-    first: int = 1000  # seed of texts
+    first: int = 1000  # the first seed of the texts
     seeds: int = 6
     sequences: int = 8  # of repeated random tokens, for the detectors
     half: int = 32  # random tokens before they are repeated, for the detectors
@@ -70,10 +70,10 @@ class Found:
     scores: Scores
     curve: Faithfulness  # on the texts on which the scores were found, without controls
     size: int  # the number of edges that explain the task there
-    own: float  # the faithfulness of as many edges on other texts
-    random: float  # the same of random edges
-    other: float  # the same of the other task's edges
-    clean: float  # the logit difference of the whole model on these texts
+    own: float  # the faithfulness of these edges on other texts
+    random: float  # the same for as many random edges
+    other: float  # the same for as many edges of the other task
+    clean: float  # the logit difference of the whole model on these other texts
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Seen:
     heads: ScoredHeads
 
     def each(self, read: Callable[[Found], float]) -> Float[Tensor, "seed"]:
-        """Return a number of each seed, mean over tasks; NaN where the model does not solve both."""
+        """Return the mean of a number over both tasks, for each seed; NaN if the model does not solve both tasks."""
         columns = [[read(one) if one.clean >= SOLVED else math.nan for one in found] for found in self.found.values()]
         return torch.tensor(columns).double().mean(dim=0)
 
@@ -134,7 +134,7 @@ def measure(
     seed: int,
     show: WorkDone,
 ) -> Found:
-    """Measure how many edges explain the texts on which scores were found, and what these explain of others."""
+    """Measure how many edges explain a task on its first texts, and how well these edges explain its second texts."""
     sizes = [max(1, round(share * len(scores.edges))) for share in setting.shares]
     curve = faithfulness(model, scores, *first, sizes=sizes, controls=0, progress=False)
     show.step(f"removing edges of {model.name}")
@@ -155,7 +155,7 @@ def measure(
 
 
 def enough(curve: Faithfulness) -> int:
-    """Return the number of edges from which on a curve stays above `ENOUGH`, by a line over its logarithm."""
+    """Return the number of edges from which on a curve is at least `ENOUGH`, interpolated on a log scale."""
     measured = curve.least(ENOUGH)
     assert measured is not None  # all edges are the whole model
     at = curve.sizes.index(measured)
@@ -173,7 +173,7 @@ QUESTION, NO_PAPER = "our own question", "no paper"
 def solved(seen: Seen) -> Measurement:
     """The model solves both tasks.
 
-    Logit of the right answer minus that of the corrupted text's, on other texts, the lower of both tasks.
+    Logit of the right answer minus that of the corrupted text's answer, on other texts, the lower of both tasks.
     """
     each = [torch.tensor([one.clean for one in found]) for found in seen.found.values()]
     return over(torch.stack(each).amin(dim=0))
@@ -184,7 +184,7 @@ def few_edges(seen: Seen) -> Measurement:
     """A small part of all edges explains a task.
 
     Share of edges from which on at least {ENOUGH:g} of the logit difference stays, on the texts on which the edges were
-    found, between measured shares by a line over their logarithm, mean over both tasks.
+    found, interpolated between measured shares on a logarithmic scale, mean over both tasks.
     """
     return over(seen.each(lambda one: one.size / one.curve.edges))
 
@@ -222,7 +222,7 @@ def beats_other_task(seen: Seen) -> Measurement:
 def circuit_has_induction_heads(seen: Seen) -> Measurement:
     """The circuit of repetition rests on the heads that a detector calls induction heads.
 
-    Probability that an induction head has an edge with a larger score than the largest of another head, by seed.
+    Probability that an induction head's largest edge has a larger score than another head's largest edge, by seed.
     """
     which = seen.heads.fires("induction")
     return over(torch.tensor([_above(one.scores, which) for one in seen.found["repetition"]]))
@@ -241,13 +241,13 @@ def previous_token_feeds_keys(seen: Seen) -> Measurement:
 
 
 def _above(scores: Scores, which: Bool[Tensor, "layer head"]) -> float:
-    """Return the probability that one of some heads has a larger score than one of the others."""
+    """Return the probability that a head in `which` has a larger score than a head outside it."""
     units = [f"{layer}.{head}" for layer in range(len(which)) for head in range(which.shape[1])]
     return _greater(scores.of(units)[0], which.flatten())
 
 
 def _feeding(scores: Scores, shifts: Bool[Tensor, "layer head"], induce: Bool[Tensor, "layer head"]) -> float:
-    """Return the probability that shifting heads have larger edges to the keys of induction heads than other heads."""
+    """Return the probability that a shifting head has a larger edge to an induction head's keys than another head."""
     assert scores.edge_values is not None
     groups = max(int(edge.receiver.split(".")[1]) for edge in scores.edges if edge.receiver.endswith(".k")) + 1
     size = induce.shape[1] // groups
@@ -262,7 +262,7 @@ def _feeding(scores: Scores, shifts: Bool[Tensor, "layer head"], induce: Bool[Te
 
 
 def _greater(values: Float[Tensor, "unit"], which: Bool[Tensor, "unit"]) -> float:
-    """Return the probability that one of some units has the larger value, ties by half; NaN without either."""
+    """Return the probability that a unit in `which` exceeds a unit outside it, ties counted half; NaN without both."""
     if not bool(which.any()) or bool(which.all()):
         return float("nan")
     found = mannwhitneyu(values[which].double().numpy(), values[~which].double().numpy()).statistic
@@ -319,8 +319,8 @@ def _heads(observed: Observed[Seen]) -> Table:
             rows.append((name, units[at], float(means[at]), *told))
     return Table(
         "Heads of the circuits",
-        "The heads with the largest scores, each the size of its largest edge, mean over seeds; and what detectors say "
-        "of them on repeated random tokens.",
+        "The heads with the largest scores. A score is the size of the head's largest edge, mean over seeds; the last "
+        "two columns are scores of detectors on repeated random tokens.",
         ("task", "head", "score", "previous token", "induction"),
         tuple(rows),
     )
@@ -334,7 +334,7 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(),
-            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
+            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; also Gemma 3 "
             "270M, Q4_K_M); names and sentences are our own. Bands were chosen on seeds 0 and 1.",
         ),
         "paper": Profile(

@@ -19,17 +19,17 @@ WORDS = generic_words()
 """The generic words that are followed; the first is "the"."""
 
 SIX = ("country", "capital", "language", "currency", "symbol", "author")
-"""The relations whose facts are asked together; native languages came later and are not among them."""
+"""The relations whose facts are asked together: all but native languages."""
 
 SUBJECTS = "subjects"
-"""What claims on facts have one unit of: a country, an element, an author."""
+"""The name of the independent units of claims on facts: a country, an element or an author is one unit."""
 
 
 @dataclass(frozen=True)
 class Laser:
     """Answers to the same prompts without and with a truncation."""
 
-    truncation: str  # in words, such as `W_in of layer 28, rho = 0.01`
+    truncation: str  # in words, such as `W_in of layer 28, ρ = 0.01`
     prompts: tuple[Prompt, ...]
     full: Answers  # the full model's answers
     cut: Answers  # the answers under the truncation
@@ -66,7 +66,7 @@ class Laser:
 
 
 def by_unit(units: Sequence[str], *columns: Float[Tensor, "prompt"]) -> Float[Tensor, "unit column"]:
-    """Return the sums of columns `[prompt]`, and of ones, over the prompts of each unit: `[unit column]`.
+    """Return the sum of each column over the prompts of each unit, then the number of these prompts: `[unit column]`.
 
     Prompts about one subject, such as the cities of a country and its capital in two phrasings, are not independent;
     means and their quotients are computed from these sums. A prompt with NaN in a column is left out.
@@ -98,7 +98,7 @@ def rise_of_ratio(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
 
 
 def growth_of_second(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
-    """Return exp of the mean excess of the second column over the first, both logarithms, from sums by `by_unit`."""
+    """Return exp of the mean of the second column minus the first, both logarithms, from sums by `by_unit`."""
     total = rows.sum(dim=0)
     return ((total[1] - total[0]) / total[-1]).exp()
 
@@ -134,7 +134,7 @@ def first_gain(laser: Laser) -> Measurement:
 
 
 def kinds_over_right(laser: Laser) -> Measurement:
-    """Measure the factor by which the wrong words of the kind, together, rise more than the right word.
+    """Measure the factor by which the wrong words of the kind rise together, divided by that for the right word.
 
     Computed from means of log-probabilities; no value if the right word does not rise.
     """
@@ -147,14 +147,14 @@ def kinds_over_right(laser: Laser) -> Measurement:
 
 
 def ask_both(questions: Questions, truncation: Truncate, full: Answers | None = None) -> Laser:
-    """Ask questions with a truncation and, unless `full` has the answers, without it."""
+    """Return the answers to questions without and with a truncation; `full` gives those without, if known."""
     before = questions.answers() if full is None else full
     after = questions.answers(edited_weights(questions.model, [truncation]))
     return Laser(in_words(truncation), questions.prompts, before, after)
 
 
 def mean(log_probabilities: Float[Tensor, "..."]) -> float:
-    """Return the mean probability over prompts that have such a word."""
+    """Return the mean of probabilities given as logarithms, leaving out NaN, which marks a prompt without the word."""
     return float(log_probabilities.exp().nanmean())
 
 
@@ -174,7 +174,7 @@ def layer_of(weight: str) -> int:
 
 
 def in_words(truncation: Truncate) -> str:
-    """Describe a truncation of a matrix within a block in words."""
+    """Return a description of a truncated matrix of a block, such as `W_in of layer 28, ρ = 0.01`."""
     kind = truncation.weight.rpartition(".")[2]
     return f"{kind} of layer {layer_of(truncation.weight)}, ρ = {truncation.fraction:g}"
 

@@ -27,14 +27,14 @@ from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.tasks import Question
 
 DIRECTIONS = {"forward": 1, "backward": -1}
-"""How many lines later the answer stands."""
+"""How many lines after the given line the answer is, by direction."""
 
 SCORED: Scoring = "sum over prior"
 """How lines are compared: a line that the model finds likely after any line has no advantage."""
 
 KNOWN = 0.5  # a poem is known if this share of its next lines is recited, and the poems if this share of them is known
 _ASKED = {"forward": ("comes right after", "The next line is:"), "backward": ("comes right before", "That line is:")}
-_AROUND = " ,.;:!?\"'"  # of a line, what an answer need not repeat
+_AROUND = " ,.;:!?\"'"  # characters around a line that an answer need not repeat
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Setting(opening.ModelSetting):
 
 @dataclass(frozen=True)
 class Recited:
-    """Which lines of each poem are right, by direction."""
+    """Which lines of each poem the model gets right, by direction."""
 
     said: Mapping[str, Bool[Tensor, "poem line"]]  # whether the text begins with the right line
     told: Mapping[str, Bool[Tensor, "poem line"]]  # whether the right line scores best; empty for a model on a server
@@ -74,7 +74,7 @@ def question(poem: Poem, place: int, direction: str) -> Question:
 
 
 def recite(speaker: Speaker, setting: Setting, report: Callable[[Status], None], what: str = "asking") -> Recited:
-    """Ask for the lines after and before every line of each poem that has both."""
+    """Ask for the lines after and before every line but the first and last of each poem."""
     chosen = poems()[: setting.poems]
     places = range(1, len(chosen[0].lines) - 1)
     asked = {name: [question(poem, at, name) for poem in chosen for at in places] for name in DIRECTIONS}
@@ -137,7 +137,7 @@ def forward_easier(seen: Recited) -> Measurement:
     """The next line is easier to tell than the line before.
 
     Share of lines whose next line is the best by likelihood among the other lines of the poem, minus the share for the
-    line before, mean over poems; of a model on a server, the shares recited.
+    line before, mean over poems; for a model on a server, the shares recited.
     """
     of = seen.told or seen.said
     return over(
@@ -197,7 +197,7 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(),
-            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
+            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; also Gemma 3 "
             "270M, Q4_K_M) in place of the paper's GPT-4; 20 poems and the wording are our own choice, as the paper "
             "lists neither.",
         ),

@@ -45,7 +45,7 @@ def precision_table(measures: Sequence[Measure[Seen]], seen: Seen, coarser: Mapp
     return Table(
         title="The claims with weights quantised again",
         caption=(
-            "Every matrix of the blocks is rounded to the nearest multiple in blocks of 32 inputs (as GGUF's Q8_0 and "
+            "Every matrix of the blocks is rounded to multiples of a scale, one for each 32 inputs (as GGUF's Q8_0 and "
             "Q4_0 do), then everything is measured again under the same truncation. The last column of each precision "
             "says whether the new value is inside the claim's 95 % interval."
         ),

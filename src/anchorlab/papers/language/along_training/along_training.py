@@ -1,9 +1,9 @@
 """Language models along training: when "the" and the right word are learned, and when heads shift and induce.
 
-At each published checkpoint of one training run, the model is asked for indirect objects, facts and the word after a
-preposition, with and without one input matrix of a feed-forward layer cut to low rank, and its heads are scored. One
-checkpoint at a time is on the disk; faulty ones, with weights of another step, values that are not finite, or another
-precision than declared, are listed.
+At each checkpoint of a training run, the model is asked for indirect objects and facts, with and without one input
+matrix of a feed-forward layer cut to low rank, and for the word after a preposition; its heads are scored. One
+checkpoint at a time is on the disk; checkpoints with weights of another step, with values that are not finite, or with
+another precision than declared are listed as faulty.
 
 Source: truncated weights, section 3, Figures 2 and 13, appendix B; stacked attention heads, sections 8.2 and 9.
 """
@@ -56,7 +56,7 @@ class Seen:
         return over(torch.tensor(values, dtype=torch.float64), "trainings")
 
     def step(self, read: Callable[[Curves], int | None]) -> Measurement:
-        """Return the median over trainings of a step; a training that never gets there comes after all others."""
+        """Return the median over trainings of the step that `read` finds; a training without one comes last."""
         found = [read(one) for one in self.trainings]
         reached = [step for step in found if step is not None]
         detail = f"{len(reached)} of {len(found)} trainings get there"
@@ -68,7 +68,7 @@ class Seen:
 
 
 NEVER = 10
-"""A step that never comes counts as so many times the last measured one, beyond every band."""
+"""A step that never comes counts as this multiple of the last measured step, beyond every band."""
 
 TOP = 10
 """The mean rank up to which "the" counts as one of the top predictions."""
@@ -121,7 +121,7 @@ def object_as_subject(seen: Seen) -> Measurement:
 
 @claim("truncated weights, section 3 (phase iii)", "after 2000 steps", within(1000, 8000))
 def object_preferred(seen: Seen) -> Measurement:
-    """The model then prefers the object to the subject and to "the".
+    """From some step on, the model prefers the object to the subject and to "the".
 
     First measured step from which on the mean probability of the object exceeds that of the subject and of "the",
     median over trainings.
@@ -132,7 +132,7 @@ def object_preferred(seen: Seen) -> Measurement:
 
 @claim("truncated weights, Fig 2 left", "from 2.3 to 12.3 times as likely at step 14 000, 5.3 times", at_least(2))
 def objects_ratio(seen: Seen) -> Measurement:
-    """Truncation raises the object over "the".
+    """Truncation raises the probability of the object relative to "the".
 
     Mean probability of the object over that of "the" at the last measured step up to {PAPER_STEP}: ratio with the
     truncation divided by that without.
@@ -155,7 +155,7 @@ def the_before_facts(seen: Seen) -> Measurement:
 
 @claim("truncated weights, Fig 2 right", "from 0.16 to 11.3 times as likely at step 14 000, 70 times", at_least(2))
 def facts_ratio(seen: Seen) -> Measurement:
-    """Truncation raises the right word over "the".
+    """Truncation raises the probability of the right word relative to "the".
 
     Mean probability of the right country over that of "the" at the last measured step up to {PAPER_STEP}: ratio with
     the truncation divided by that without.
@@ -204,7 +204,7 @@ class ObservedTrainings(Observed[Seen]):
 
     @property
     def shown(self) -> Sequence[Curves]:
-        """The trainings at the steps that all have."""
+        """The measurements of every training at the steps that all trainings share."""
         return at_shared_steps(self.seen.trainings)
 
 
@@ -259,8 +259,8 @@ STUDY = Study(
             Setting(HERE, None, OWN_STEPS, seeds=fresh(40)),
             "GPT-NeoX models of two layers, 0.4 M parameters, trained here on generated sentences, a page of prose and "
             "verse. After a quarter of the sentences about indirect objects and half of the sentences about countries "
-            '"the" follows in place of the name. They show what training on such text does, and stand for no published '
-            "model.",
+            '"the" follows in place of the name. The models show what training on such text does, not what a published '
+            "model does.",
         ),
     },
     smoke=Setting(

@@ -38,7 +38,7 @@ class Setting(ModelSetting):
     # the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
     steps: tuple[int, ...] = SOME_STEPS
     measuring: Measuring = ALL  # the numbers of texts and prompts, and the truncations
-    # for the model `HERE`: the seeds, each of a training of its own, and how they are trained
+    # for the model `HERE`: a seed for each training, and how the models are trained
     seeds: tuple[int, ...] = ()
     training: Training = TRAINED
 
@@ -55,7 +55,7 @@ class Checkpoint:
 
 
 def measure_trainings(setting: Setting, context: ObservationContext) -> tuple[tuple[Checkpoint, ...], ...]:
-    """Measure the checkpoints of every training that no earlier run has measured, and keep the results."""
+    """Return the results of every training's checkpoints; measure and keep those that no earlier run measured."""
     if setting.revision is not None:
         raise SpecError("revision", "the study goes through all of them", "leave it out")
     check_weights(setting)
@@ -86,7 +86,7 @@ def _train(setting: Setting, context: ObservationContext, folder: Path, seed: in
 def _along(
     setting: Setting, folder: Path, context: ObservationContext, model: Callable[[], str]
 ) -> tuple[Checkpoint, ...]:
-    """Measure the checkpoints of one training; `model` gives its name or folder if some are not kept in `folder`."""
+    """Return the results of one training's checkpoints; `model` gives the model's name or folder if any are missing."""
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Checkpoint] = []
     for place, step in enumerate(sorted(setting.steps)):
@@ -131,7 +131,7 @@ def _key(setting: Setting) -> dict[str, Any]:
 
 
 def _kept(path: Path, setting: Setting, before: list[Checkpoint]) -> Checkpoint | None:
-    """What an earlier run measured under the same setting, after the same checkpoints; None if it must be measured."""
+    """Return an earlier run's results under the same setting, after the same checkpoints; None if there are none."""
     try:
         content = parse_json(read_data(path, MOST_BYTES_OF_RESULTS))
         if content["setting"] != _key(setting) or content["after"] != [one.step for one in before]:

@@ -76,7 +76,7 @@ class Curves:
         ]
 
     def learned(self, name: str) -> int | None:
-        """Return the first step at which a probability is half its largest; None if training did not raise it."""
+        """Return the first step at which a probability is at least half its maximum; None if that is step 0."""
         row = self.numbers.get(name, ())
         found = None if not row else self.first(lambda now: now[name] >= max(row) / 2)
         return found or None  # a model that has not been trained has learned nothing
@@ -89,7 +89,7 @@ def at_shared_steps(trainings: Sequence[Curves]) -> list[Curves]:
 
 
 def figures(trainings: Sequence[Curves], caption_end: str) -> list[LineFigure]:
-    """Return the curves of trainings with the same steps, each with its range; none if no checkpoint was measured."""
+    """Return the figures of trainings with the same steps; none if no step after 0 was measured."""
     steps = trainings[0].steps
     later = [place for place, step in enumerate(steps) if step > 0]
     if not later:

@@ -1,4 +1,4 @@
-"""Measurements at one checkpoint of a language model: words after prompts, with and without a truncation, and heads."""
+"""Measurements at one checkpoint of a language model: words after prompts, some under a truncation, and heads."""
 
 from dataclasses import dataclass
 
@@ -24,13 +24,13 @@ class Measuring:
     # the number of sentences about indirect objects, and of facts
     objects: int = 100
     facts: int = 149
-    # pieces of English, and their tokens
+    # the number of pieces of English, and of tokens in each
     texts: int = 8
     length: int = 64
-    # random tokens before they are repeated, and the number of such sequences
+    # the number of random tokens before they are repeated, and of such sequences
     half: int = 32
     sequences: int = 8
-    # the depth of the layer whose W_in is cut, 1 the last, and the fraction of the rank kept
+    # the depth of the layer whose W_in is cut, 1 for the last layer, and the fraction of its rank that is kept
     objects_cut: tuple[float, float] = (11 / 16, 0.008)
     facts_cut: tuple[float, float] = (16 / 16, 0.0125)
 
@@ -38,7 +38,7 @@ class Measuring:
 def measure(model: LanguageModel, setting: Measuring) -> dict[str, float]:
     """Return the numbers of one checkpoint, by name: mean probabilities and ranks, the loss, and scores of heads.
 
-    As in the paper, prompts have nothing before them.
+    As in the paper, no token precedes a prompt.
     """
     return {**_words(model, setting), **_ranks(model), **_heads(model, setting)}
 
@@ -70,7 +70,7 @@ def _ranks(model: LanguageModel) -> dict[str, float]:
 
 
 def _heads(model: LanguageModel, setting: Measuring) -> dict[str, float]:
-    """The heads on repeated random tokens, and what the model makes of English."""
+    """Return the loss on English, and counts and largest scores of heads on repeated random tokens."""
     tokenizer = model.tokenizer
     pieces = windows(tokenizer, english_page().text, setting.length, model.context)[: setting.texts]
     assert tokenizer is not None  # windows refuses a model without one

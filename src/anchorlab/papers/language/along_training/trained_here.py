@@ -1,7 +1,7 @@
 """Small language models trained here on generated sentences, as checkpoints along training.
 
-The sentences state facts and give things to people. After some of these beginnings comes "the" instead of the right
-word, as in ordinary text; the rest is prose and verse.
+Most sentences state a fact or say who gives something to whom; some of these continue with "the" in place of the right
+word, as in ordinary text. The rest is prose and verse.
 """
 
 import copy
@@ -38,8 +38,8 @@ class Training:
     """How one model is trained.
 
     Fields
-        sentences: their number; half are about indirect objects, a third about facts, the others prose and verse
-        the_after_objects, the_after_facts: the fraction of such sentences that continue with "the"
+        sentences: the total number; half are about indirect objects, a third about facts, the others prose and verse
+        the_after_objects, the_after_facts: the fraction of sentences of each kind that continue with "the"
         vocabulary: the number of tokens
     """
 
@@ -62,12 +62,12 @@ def train_checkpoints(
     training: Training,
     progress: Callable[[int], None] = lambda step: None,
 ) -> None:
-    """Train a GPT-NeoX with Adam, and save it after each of the given numbers of steps.
+    """Train a GPT-NeoX with AdamW, and save it after each of the given numbers of steps.
 
     Each checkpoint is a folder such as `step4`, in half precision with its tokenizer, like Pythia's on the hub.
 
     Args:
-        seed: of the sentences, of the initial weights and of the batches
+        seed: the seed of the sentences, the initial weights and the batches
         progress: called before each step with the number of steps done
     """
     import transformers
@@ -133,7 +133,7 @@ def generated_sentences(seed: int, training: Training) -> list[str]:
 
 
 def _trained_tokenizer(lines: Sequence[str], size: int) -> "PreTrainedTokenizerBase":
-    """Return a tokenizer of frequent words and pieces of words, which reads any text."""
+    """Return a tokenizer of frequent words and pieces of words in the lines, which can encode any text."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -39,10 +39,10 @@ class Examples:
 
 
 def examples(model: LanguageModel, english: ScoredHeads, pieces: Int[Tensor, "batch position"]) -> Examples:
-    """Return the examples in the figures: the heads with the largest scores on English, on two texts.
+    """Return the examples in the figures: patterns on two texts of the heads with the largest scores on English.
 
-    The texts are the paper's sentence and the beginning of the piece of English with the strongest broadcast of the
-    first broadcasting head.
+    The texts are the paper's sentence and the beginning of a piece of English: the beginning on which the head with the
+    largest broadcast score broadcasts most.
     """
     chosen = {name: english.strongest(name) for name in ("shift", "broadcast", "first token")}
     layer, head = chosen["broadcast"]
@@ -85,8 +85,8 @@ def pattern_maps(texts: Sequence[Example]) -> MapFigure:
     )
     return MapFigure(
         title="Heads that shift, broadcast and attend to the first token (Fig 17)",
-        caption="Of each kind the head, as layer.head, with the largest score on English. Above, the paper's sentence; "
-        "below, the beginning of a piece of English, that in which the second head broadcasts most.",
+        caption="The head of each kind with the largest score on English, as layer.head. Above, the paper's sentence; "
+        "below, the beginning of a piece of English, the one on which the second head broadcasts most.",
         maps=rows,
         value_range=(0.0, 1.0),
     )

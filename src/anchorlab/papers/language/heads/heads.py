@@ -6,9 +6,9 @@ one position, attend to the first token, to itself or to all tokens alike, to ea
 the tokens after those copies (induction). A head that attends to the first token is not counted as broadcasting: in
 language models a head with nothing to do attends there. Each score is compared with chance and with the same
 architecture with random weights. Then the heads that shift are removed, compared with as many others drawn at random,
-and so is every group of consecutive layers. The heads of one model are not independent, so intervals are over texts.
+and then every group of consecutive layers. The heads of one model are not independent, so intervals are over texts.
 
-Source: anchor functions, section 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
+Source: anchor functions, sections 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
 """
 
 from math import nan
@@ -44,7 +44,7 @@ def _rank_correlation(scored: ScoredHeads, detector: str) -> Measurement:
 
 
 def _share(scored: ScoredHeads, detector: str, besides: str | None = None) -> Measurement:
-    """The share of heads for which a detector fires, and none fires that they must not have `besides`."""
+    """Measure the share of heads for which a detector fires and the detector `besides`, if given, does not."""
 
     def share(rows: Float[Tensor, "text detector layer head"]) -> float:
         means = rows.mean(dim=0)
@@ -86,7 +86,7 @@ def shift_heads(seen: Seen) -> Measurement:
 def broadcast_heads(seen: Seen) -> Measurement:
     """Heads that broadcast are common.
 
-    Share of heads that, on English, give one position over half of the attention left by the first token.
+    Share of heads that, on English, give one position over half of the attention not given to the first token.
     """
     return _share(seen.english, "broadcast", besides="first token")
 
@@ -102,7 +102,7 @@ def shift_shallow(seen: Seen) -> Measurement:
 
 @claim(PAPER, "mostly broadcast in the later layers", at_least(0.2))
 def broadcast_deep(seen: Seen) -> Measurement:
-    """Deep layers favour broadcast from another token than the first.
+    """Deep layers favour broadcast from a token other than the first.
 
     Rank correlation, over heads, of layer and broadcast score on English, excluding the first token as source.
     """
@@ -122,8 +122,8 @@ def any_source_deep(seen: Seen) -> Measurement:
 def deep_source_is_first(seen: Seen) -> Measurement:
     """Broadcast by heads of deep layers is mostly from the first token.
 
-    Share of pieces of English in which a head's source is the first token, over heads in the last third of the layers
-    that broadcast from any token.
+    Share of pieces of English in which a head's source is the first token, over the heads that broadcast from any token
+    in the last third of the layers.
     """
     english = seen.english
     first = len(english.distance) - third(len(english.distance))
@@ -152,7 +152,7 @@ def similar_deep(seen: Seen) -> Measurement:
 
 
 # "performance remains almost unaffected upon the removal of several consecutive layers that are near the final output"
-# does not say which layers: the group that costs least is theirs if any is
+# does not say which layers, so the group that costs least counts
 @claim("anchor functions, 5.5", "performance remains almost unaffected", at_most(0.1))
 def deep_removable(seen: Seen) -> Measurement:
     """Several consecutive layers near the output can be removed.
@@ -208,7 +208,7 @@ def previous_token_first(seen: Seen) -> Measurement:
     rows = torch.stack([by_one, repeated.by_text["induction"]], dim=1)
 
     def firsts(rows: Float[Tensor, "text kind layer head"]) -> tuple[int, int, int] | None:
-        """Return the first layer of each kind, and their distance by chance; None without either kind."""
+        """Return the first layer of each kind of head, and the distance reached by chance; None without both."""
         shifts, induces = rows.mean(dim=0)
         previous, induction = repeated.over("shift", shifts).nonzero(), repeated.over("induction", induces).nonzero()
         if not len(previous) or not len(induction):

@@ -57,7 +57,7 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedHeads(Observed[Seen]):
-    """Measurements of a model and of the same architecture without training, and what is drawn of the model."""
+    """Measurements of a model and of the same architecture without training, and what reports draw of the model."""
 
     examples: Examples
     view: AttentionView
@@ -103,7 +103,7 @@ def third(layers: int) -> int:
 
 
 def view_of(model: LanguageModel, ids: Int[Tensor, "position"]) -> AttentionView:
-    """Return all heads on a piece of English, for the report's viewer."""
+    """Return the attention of all heads on a piece of English, for the report's viewer."""
     assert model.tokenizer is not None  # the piece is from its tokenizer
     return read_texts(model, str(model.tokenizer.decode(ids.tolist())), f"Attention of {model.name} on English").view
 
@@ -121,7 +121,7 @@ def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch po
 
 
 def layer_groups(layers: int, size: int) -> list[range]:
-    """Return all groups of consecutive layers without the last layer, in order."""
+    """Return all groups of `size` consecutive layers that leave out the last layer, in order."""
     return [range(first, first + size) for first in range(layers - size)]
 
 

@@ -12,7 +12,7 @@ from anchorlab.papers.language.heads.scores import ScoredHeads
 from anchorlab.studies.claim import Measurement, over
 
 COUNTED = ("shift", "self", "first token", "broadcast", "uniform", "matching", "induction")
-"""The detectors of the counts, by which heads are told apart."""
+"""The detectors in the table of kinds of heads."""
 
 MEASURES = {
     "text_loss": "loss on English, nats per token",
@@ -48,7 +48,7 @@ def _maps(title: str, scored: ScoredHeads, detectors: Sequence[str]) -> MapFigur
     return MapFigure(
         title=title,
         caption="The score of every head for each thing that heads do. Shift: by the best of one to eight places. "
-        "Broadcast: from the best position of each text, as a share of what the first token does not get.",
+        "Broadcast: from the best position of each text, as a share of the attention not given to the first token.",
         maps=(maps,),
         x_label="head",
         y_label="layer",
@@ -152,7 +152,7 @@ def _kinds(english: ScoredHeads, repeated: ScoredHeads, untrained: ScoredHeads) 
     return Table(
         title="Heads of each kind",
         caption=f"Of {english.scores['shift'].numel()} heads, those over halfway from chance to 1, and the largest "
-        "score of any. A head that attends to the first token broadcasts nothing.",
+        "score of any. A head that attends to the first token does not count as broadcasting.",
         columns=("kind", "English", "largest", "repeated tokens", "largest", "untrained, English", "largest", "chance"),
         rows=tuple(rows),
     )
@@ -190,8 +190,8 @@ def _removed(without: WithoutHeads) -> Table:
         rows.append((label, len(own), float(before.mean()), *changes, f"{less} of {len(others)}"))
     return Table(
         title="Without the heads that shift",
-        caption=f"Their mean output in place of the heads {', '.join(map(head_name, without.removed))}, and of as many "
-        f"others of the same layers in {len(without.draws)} draws. From and to are the ends of the change's 95 % "
+        caption=f"The heads {', '.join(map(head_name, without.removed))} give their mean output, and so do as "
+        f"many others of the same layers in {len(without.draws)} draws. From and to are the ends of the change's 95 % "
         "interval over texts; the last column counts the draws that change the prediction less, or the other way.",
         columns=(
             "", "texts", "whole model", "change", "from", "to", "others: mean", "lowest", "highest", "draws below",

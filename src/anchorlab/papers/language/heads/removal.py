@@ -106,7 +106,7 @@ def draw_others(removed: Sequence[Head], heads: Sequence[Head], random: np.rando
 
 
 def removal(heads: Sequence[Head], outputs: dict[int, Float[Tensor, "position head head_width"]]) -> list[Intervention]:
-    """Return the interventions that replace heads' outputs by means, given by layer `[position head head_width]`."""
+    """Return the interventions that replace heads' outputs with `outputs`: by layer, `[position head head_width]`."""
     layers: dict[int, list[int]] = {}
     for layer, head in sorted(heads):
         layers.setdefault(layer, []).append(head)
@@ -124,7 +124,7 @@ def removal(heads: Sequence[Head], outputs: dict[int, Float[Tensor, "position he
 def losses(
     model: LanguageModel, text: Int[Tensor, "batch position"], interventions: Sequence[Intervention] = ()
 ) -> Float[Tensor, "batch"]:
-    """Return the mean of -log p over all tokens but the first of each text, under interventions."""
+    """Return each text's mean of -log p over all its tokens but the first, under interventions."""
     places = torch.arange(text.shape[1] - 1)
     parts = look_by_parts(model, text, interventions=interventions, positions=places)
     found = [next_token_losses(part["output"][0].cpu(), part.inputs[:, 1:].cpu()).mean(dim=1) for part in parts]
@@ -142,7 +142,7 @@ def losses_without_layers(
 def _on_repeated(
     model: LanguageModel, repeated: RepeatedTexts, interventions: Sequence[Intervention], induction: Sequence[Head]
 ) -> tuple[Float[Tensor, "sequence"], Float[Tensor, "sequence"]]:
-    """The mean probability of repeated tokens, and the mean score of the induction heads, nothing without any."""
+    """Return each text's mean probability of repeated tokens and mean score of induction heads, empty without any."""
     places = repeated.predicting
     sites = sorted({_pattern(layer) for layer, _ in induction})
     probabilities, scores = list[Tensor](), list[Tensor]()
@@ -156,7 +156,7 @@ def _on_repeated(
 
 
 def _mean_outputs(model: LanguageModel, inputs: Tensor, sets: Sequence[Sequence[Head]]) -> dict[int, Tensor]:
-    """The mean over the texts of what the heads of every layer concerned mix, `[position head head_width]`."""
+    """Return the mean over texts of all heads' outputs `[position head head_width]`, for each layer in `sets`."""
     layers = sorted({layer for one in sets for layer, _ in one})
     if not layers:
         return {}

@@ -16,7 +16,7 @@ from anchorlab.language import LanguageModel
 
 PATTERNS = "blocks.*.attn.hook_pattern"
 LARGEST_SHIFT = 8
-"""The largest distance at which a head is looked for that shifts."""
+"""The largest distance by which a head can count as shifting."""
 
 Pattern = Float[Tensor, "batch head query key"]
 
@@ -25,8 +25,8 @@ Pattern = Float[Tensor, "batch head query key"]
 class ScoredHeads:
     """The scores of all heads on some texts."""
 
-    # by detector, as in the lens; `broadcast` is from the best source except the first token, `any source` from the
-    # best of all
+    # by detector, as in `anchorlab.lens`; `broadcast` is from the best source except the first token, `any source` from
+    # the best source of all
     scores: dict[str, Float[Tensor, "layer head"]]
     # the scores of each text, of which `scores` are the means; `shift` is by `distance`
     by_text: dict[str, Float[Tensor, "text layer head"]]
@@ -38,7 +38,7 @@ class ScoredHeads:
     similarity: Float[Tensor, "text layer"]
 
     def fires(self, detector: str) -> Bool[Tensor, "layer head"]:
-        """Return which heads a detector fires for: halfway from chance to 1, as in the lens.
+        """Return for which heads a detector fires: their score is more than halfway from chance to 1.
 
         A head that attends to the first token does not count as broadcasting, whatever its remaining attention does.
         """
@@ -46,7 +46,7 @@ class ScoredHeads:
         return found & ~self.fires("first token") if detector == "broadcast" else found
 
     def over(self, detector: str, scores: Float[Tensor, "*lead"]) -> Bool[Tensor, "*lead"]:
-        """Return which scores are at least halfway from chance to 1."""
+        """Return which scores of a detector are more than halfway from chance to 1."""
         return scores > lens.threshold(self.chance[detector])
 
     def texts(self, *detectors: str) -> Float[Tensor, "text detector layer head"]:
@@ -125,7 +125,7 @@ def _detectors(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> dict[
 
 
 def _chance(inputs: Int[Tensor, "batch position"]) -> dict[str, float]:
-    """The scores of uniform attention, which are those that a random head has on average."""
+    """Return, by detector, the score that a head with random attention has on average."""
     length = inputs.shape[1]
     random = lens.uniform_attention(length).expand(len(inputs), 1, length, length)
     found = {name: float(scores.mean) for name, scores in _detectors(random, inputs.cpu()).items()}
@@ -133,7 +133,7 @@ def _chance(inputs: Int[Tensor, "batch position"]) -> dict[str, float]:
 
 
 def _similarity(pattern: Pattern) -> Float[Tensor, "batch"]:
-    """The mean cosine between the patterns of two different heads, of each text; 1 for a single head."""
+    """Return each text's mean cosine between the patterns of two different heads; 1 for a single head."""
     rows = normalize(pattern.flatten(2), dim=-1)
     cosines = rows @ rows.transpose(1, 2)
     heads = rows.shape[1]

@@ -1,4 +1,4 @@
-"""The questions of `language/noise`: its setting, the answers, and the truncations chosen by them."""
+"""The questions of `language/noise`: its setting, the answers, and the choice of truncations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,12 +45,12 @@ class Setting(ModelSetting):
 
     objects: int = 100  # the number of sentences about indirect objects
     facts: int = 149  # the number of cities whose country is asked for by the paper's prompt, evenly spaced
-    mix: int = 1254  # the number of prompts about facts of all relations, evenly spaced among two for each fact
+    mix: int = 1254  # the number of prompts about facts of six relations, evenly spaced among two for each fact
     ending: int = 40  # the number of prepositions, and of sentences of either kind that end in one, evenly spaced
     swept: int = 15  # the number of sentences, apart from Figure 1's, that are asked under its truncations
     deep: float = 1 / 3  # the share of layers, counted from the last, whose input matrices are tried
     fractions: tuple[float, ...] = (0.0, 0.01, 0.05, 0.2)  # the fractions of the rank to try
-    # the truncations of Figure 1
+    # the fractions of the rank in Figure 1
     grid: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
@@ -65,7 +65,7 @@ class Seen:
     # the second half, with the truncation chosen on the first
     objects_cut: Laser
     facts_cut: Laser
-    # with the truncation of the facts; the sentences are the paper's
+    # with the truncation chosen for facts; the sentences are the paper's
     prepositions: Laser
     sentences: Laser
     own_sentences: Laser  # the same for 40 sentences that are not the paper's
@@ -80,13 +80,13 @@ class ObservedNoise(Observed[Seen]):
     """Answers of a pretrained model, of quantised copies, and of the same architecture with random weights."""
 
     coarser: Mapping[Bits, Seen]
-    # of the model: the second half of the facts asked in each way, by name, and facts of all relations
+    # of the model: the second half of the facts asked in each way, by name, and facts of six relations
     conditions: Mapping[str, Laser]
     mix: Laser
 
 
 def observe(setting: Setting, context: ObservationContext) -> ObservedNoise:
-    """Ask the setting's model and an untrained one."""
+    """Ask the setting's model, its quantised copies and an untrained model."""
     model = open_model(setting, context)
     steps = 3 + len(BITS)
     context.report(Status(steps, 0, "searching truncations"))
@@ -127,7 +127,7 @@ def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate) -> d
 
 
 def ask_mix(model: LanguageModel, truncation: Truncate, setting: Setting) -> Laser:
-    """Ask facts of all relations, except about the countries that the truncation was chosen on."""
+    """Ask facts of six relations, except facts about the countries that the truncation was chosen on."""
     chosen_on = {one.unit for one in split_by_unit(_sets(setting)[1])[0]}
     told = evenly(facts(SIX, (0, 1)), setting.mix)
     return ask_both(Questions(model, [one for one in told if one.unit not in chosen_on]), truncation)
@@ -173,14 +173,14 @@ def see(model: LanguageModel, chosen: Sequence[Truncate], setting: Setting) -> S
 
 
 def _halves(model: LanguageModel, prompts: Sequence[Prompt], truncation: Truncate) -> tuple[Answers, Laser]:
-    """The full model's answers to all prompts, and both models' to the second half."""
+    """Return the full model's answers to all prompts, and both models' answers to the second half."""
     first, second = (Questions(model, half) for half in split_by_unit(prompts))
     laser = ask_both(second, truncation)
     return combine([first.answers(), laser.full], torch.cat), laser
 
 
 def _likeliest(model: LanguageModel, truncation: Truncate) -> tuple[tuple[str, float, float], ...]:
-    """The five likeliest tokens after Table 1's sentence, and the right one."""
+    """Return the full model's five likeliest tokens after Table 1's sentence and the right one, with probabilities."""
     asked = Questions(model, [MADRID])
     before, after = (asked.log_probabilities(edited_weights(model, edits))[0].exp() for edits in ([], [truncation]))
     shown = dict.fromkeys([*before.topk(5).indices.tolist(), int(asked.tokens.answers)])

@@ -29,7 +29,7 @@ CHAT_REQUEST = "Complete the sentence."
 MADRID = Prompt("Madrid is located in", "Spain", kind="fact")
 """The sentence of Table 1."""
 LOCATED, MIX = '"... is located in"', "facts of six relations"
-"""What tables call the prompts of the paper's claims on facts, which are Table 1's of other cities, and all others."""
+"""The names, in tables, of Table 1's prompt about many cities and of the prompts about facts of six relations."""
 
 
 def along_rho(search: TruncationSearch) -> tuple[LineFigure, LineFigure]:
@@ -101,13 +101,13 @@ def words_table(words: Sequence[tuple[str, float, float]], truncation: str) -> T
 
 
 def relation_table(facts: Laser) -> Table:
-    """Return the probabilities of all facts, then of those of each relation, without and with the truncation."""
+    """Return the probabilities of all facts, then of the facts of each relation, without and with the truncation."""
     rows = comparison(MIX, facts)
     for relation in dict.fromkeys(prompt.kind for prompt in facts.prompts):
         rows += comparison(relation, facts.where([prompt.kind == relation for prompt in facts.prompts]))
     return Table(
         title="Facts by relation",
-        caption="Mean over the facts of each relation, in two phrasings, under the truncation that was chosen by the "
+        caption="Mean over the facts of each relation, in two phrasings, under the truncation that was chosen with the "
         f"paper's prompt, {LOCATED}; without the countries that it was chosen on.",
         columns=COMPARED,
         rows=tuple(rows),
@@ -140,7 +140,7 @@ def condition_table(lasers: Mapping[str, Laser]) -> Table:
             f"Second half of the cities, {LOCATED}, under the truncation that was chosen with the token at the "
             f'beginning; values with 95 % intervals. In the chat template the user writes "{CHAT_REQUEST}" and the '
             "sentence begins the answer; a model without a template has no such row. The last row has the facts of "
-            "the table by relation."
+            'the table "Facts by relation".'
         ),
         columns=(
             "condition", 'right / "the", full', '"the", cut / full', "right, cut / full",

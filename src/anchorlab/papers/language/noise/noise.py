@@ -1,7 +1,7 @@
 """Language models: "the" in place of the right word, and what truncation does to it.
 
 After a preposition "the" is nearly always possible. The study follows the probability of "the" and of the right word on
-sentences that ask for an indirect object or, as "Madrid is located in", for the country of a city, in the full model
+sentences that ask for an indirect object or, like "Madrid is located in", for the country of a city, in the full model
 and with one deep input matrix of a feed-forward layer cut to low rank; the cut is chosen on one half of the prompts and
 reported on the other. Tables show what the cut chosen for cities does to 627 facts of six relations.
 
@@ -21,7 +21,7 @@ from anchorlab.papers.language.precision import precision_table
 from anchorlab.papers.pretrained.opening import TINY
 from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, over, over_shared
 
-_CLEAR = (0.1, 0.8)  # the fractions between which Figure 1 sees "the" fall
+_CLEAR = (0.1, 0.8)  # the fractions between which "the" clearly falls in Figure 1
 
 
 @claim("truncated weights, Table 1 and Fig 2", '"Spain" is 0.16 times as likely as "the"', at_most(0.5))
@@ -220,9 +220,9 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(),
-            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
-            "270M, Q4_K_M) in place of the paper's Pythia-1B and GPT-2 small, on own cities and sentences "
-            "about indirect objects and the paper's 40 sentences; the token at a text's beginning before each prompt.",
+            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; also Gemma 3 "
+            "270M, Q4_K_M) in place of the paper's Pythia-1B and GPT-2 small, on our own cities and sentences "
+            "about indirect objects and the paper's 40 sentences; each prompt follows the beginning-of-text token.",
         ),
         "paper": Profile(
             Setting("EleutherAI/pythia-1b"),

@@ -103,7 +103,7 @@ def observe(setting: Setting, context: ObservationContext) -> ObservedSearch:
     def control(
         model: LanguageModel, compared: Mapping[str, Truncate], draws: int, search: TruncationSearch | None = None
     ) -> Seen:
-        """Ask a model under the best truncation, under its controls, and under those that it is compared with."""
+        """Ask a model under the best truncation, under its controls, and under the truncations compared with it."""
         asked = Questions(model, second)
         window = min(setting.window, model.context)
         text = windows(model.tokenizer, english_page().text, window, model.context)[: setting.pieces]

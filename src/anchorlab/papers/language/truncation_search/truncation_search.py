@@ -81,10 +81,10 @@ def the_falls(seen: Seen) -> Measurement:
 
 @claim("our control", "no value: components are removed selectively (section 2.2)", at_least(0.95), own=True)
 def beats_random_changes(seen: Seen) -> Measurement:
-    """What the truncation removes matters: other changes of that size do less.
+    """What the truncation removes matters: random changes of the same size do less.
 
     Share of random changes of the same matrix, with an equal effect on its output, that raise the mean log-probability
-    of the right word less than the truncation does; 0 if that does not raise it; second half.
+    of the right word less than the truncation does; 0 if the truncation does not raise it; second half.
     """
     gains, own = seen.controls.random_gains, seen.controls.gain
     detail = f"truncation {own:+.2f}, random {spread(gains, 'draws')}"
@@ -112,7 +112,7 @@ def right_over_others(seen: Seen) -> Measurement:
 
 @claim("our control", "no value: components are removed selectively (section 2.2)", at_most(1.05), own=True)
 def text_is_spared(seen: Seen) -> Measurement:
-    """The truncated model predicts ordinary text as well as before.
+    """The truncated model predicts ordinary text as well as the full model.
 
     Perplexity on a page of English with the best truncation divided by that without; a piece of text is a unit.
     """
@@ -237,7 +237,7 @@ def _means(*logarithms: Tensor) -> tuple[float, ...]:
 def _told(observed: ObservedSearch) -> Table:
     return Table(
         title="Sentences before and after",
-        caption=f"The likeliest next token, {laser.in_words(observed.seen.best)}; facts of the second half.",
+        caption=f"Facts of the second half, with the likeliest next tokens; {laser.in_words(observed.seen.best)}.",
         columns=("right word", "full model", "truncated model"),
         rows=observed.sentences,
     )
@@ -251,9 +251,9 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(),
-            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
-            "270M, Q4_K_M) in place of the paper's Pythia-1B, on own facts; the token at the beginning of a text "
-            "before each prompt.",
+            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; also Gemma 3 "
+            "270M, Q4_K_M) in place of the paper's Pythia-1B, on our own facts; each prompt follows the "
+            "beginning-of-text token.",
         ),
         "paper": Profile(
             Setting("EleutherAI/pythia-1b"), "The paper's Pythia-1B at the end of its training; the facts are our own."
