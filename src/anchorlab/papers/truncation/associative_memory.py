@@ -1,7 +1,7 @@
 """Associative memory: the smallest singular value stores the noise.
 
-One matrix stores which output belongs with each of three inputs, and that every input yields one noise output three
-times in a hundred. It is cut to its best approximation of each rank.
+One matrix stores which output belongs to each of three inputs, and that every input yields one common noise output
+three times in a hundred. The matrix is cut to its best approximation of each rank.
 
 Source: truncated weights, section 5, Figure 6 and appendix C.1.
 """
@@ -43,10 +43,10 @@ FLOW_TIMES = (1e4, 1e9)
 
 FLOW_INPUTS = (2, 3, 4, 8, 16, 32, 64, 128)
 FLOW_ALPHAS = tuple(np.geomspace(1e-4, 0.4, 8).round(5).tolist())
-"""The numbers of inputs and the noise levels of C.1 (iii)."""
+"""The numbers of inputs and the noise levels for appendix C.1 (iii); the paper names none."""
 
 MANY = 8
-"""The number of inputs from which on "n is large"."""
+"""The smallest number of inputs n at which "n is large"."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,14 @@ def experiments(setting: Setting) -> dict[int, Experiment]:
 
 
 def many_losses(width: int, setting: Setting, steps: int) -> dict[str, Float[Tensor, "run"]]:
-    """Train many runs for `steps` steps as in the study; return their pure-label losses, at rank 2 and whole."""
+    """Train many runs for `steps` steps as in the study; return their pure-label losses at rank 2 and at full rank."""
     start = draw_memories(generator(0, "associative memory", width), setting.drawn, INPUTS, width)
     end = start.descend(ALPHA, setting.learning_rate, steps)
     return {edit: torch.from_numpy(end.pure_label_loss(rank)) for edit, rank in (("rank 2", 2), ("none", None))}
 
 
 class Seen(Reading):
-    """The losses of the trained runs, of many more, and of the gradient flow."""
+    """The losses of the trained runs and of many more runs, and the gradient flow."""
 
     losses = Quantity(lambda run: {edit: at_end(run, "clean", "loss", edit) for edit in CURVES})
 
@@ -122,7 +122,7 @@ def rank_two(seen: Seen, width: int) -> Measurement:
     """Rank-2 models have a significantly lower pure-label loss than full ones (d = {width}).
 
     Median pure-label loss at rank 2 divided by that of the full model, at the end, d = {width}, over many more runs
-    trained alike, since 20 leave it open; "significantly" is taken as an order of magnitude.
+    trained alike, since 20 runs do not settle the ratio; "significantly" is taken as an order of magnitude.
     """
     losses = seen.many[width]
     rows = torch.stack([losses["rank 2"], losses["none"]], dim=1)
@@ -142,9 +142,9 @@ def rank_two_likely(seen: Seen) -> Measurement:
 
 @claim("Fig 6 and its caption", "rank 3 and above are called full models", at_most(0.1))
 def rank_three_full(seen: Seen) -> Measurement:
-    """A model of rank 3 is as the full one.
+    """A model of rank 3 is like the full one.
 
-    Distance between the pure-label losses at rank 3 and of the full model, divided by the latter; median over the runs
+    Distance of the pure-label loss at rank 3 from the full model's, divided by the full model's; median over the runs
     of both widths.
     """
     full = _of_both(seen, "none")
@@ -179,7 +179,7 @@ def noise_subspace(seen: Seen) -> Measurement:
 
 @claim("appendix C.1, iii", "alpha decides", within(1.0, 1.0), exact=True, theory=True)
 def alpha_decides(seen: Seen) -> Measurement:
-    """When n is large, alpha decides whether it belongs to the smallest singular value.
+    """When n is large, alpha decides whether the noise's subspace belongs to the smallest singular value.
 
     Share of the numbers of inputs from {MANY} on for which the noise's subspace belongs to the smallest singular value
     at some alpha from 1e-4 to 0.4 but not at another; smallest over the times 1e4 and 1e9 of the gradient flow, as the
@@ -206,7 +206,7 @@ def _between_quartiles(values: Float[Tensor, "member *rest"]) -> Float[Tensor, "
 
 
 def _resampled_ratio(logarithms: Sequence[Float[Tensor, "member"]]) -> tuple[float, float]:
-    """Return where 95 % of the ratios of both distances lie when each width's runs are drawn anew."""
+    """Return the ends of the middle 95 % of ratios of interquartile ranges, over resamplings of each width's runs."""
     random = torch_generator(0, "resampling")
     wide, narrow = (
         _between_quartiles(values[torch.randint(len(values), (len(values), 4000), generator=random)])
@@ -223,8 +223,8 @@ def _singular_values(seen: Seen) -> MapFigure:
     return MapFigure(
         title="Singular value of the noise over those of the signal",
         caption=f"Orthonormal embeddings, gradient flow from zero at t = {FLOW_TIMES[0]:g}. Below 0 in the logarithm, "
-        "the noise has the smallest singular value, and cutting the rank by one takes it away; above 0 it has the "
-        "largest.",
+        "the noise has the smallest singular value, and cutting the rank by one removes the noise; above 0 the noise "
+        "has the largest.",
         maps=((Map("", grid(values.log10()), *ticks),),),
         x_label="α",
         y_label="n, inputs",
@@ -244,8 +244,8 @@ def _panel(width: int, run: TrainedRun) -> LineFigure:
     return LineFigure(
         title=f"Pure-label loss along training, d = {width} (Fig 6, {'left' if width == WIDTHS[0] else 'right'})",
         caption=f"Cross-entropy without noise of models trained with α = {ALPHA}, at each rank to which the matrix is "
-        "cut beside training. Median and quartiles over runs, each with embeddings and a start of its own. Time is the "
-        "learning rate times the step.",
+        "cut for evaluation only. Median and quartiles over runs, each with embeddings and a start of its own. Time is "
+        "the learning rate times the step.",
         x_label="time",
         y_label="cross-entropy (nats)",
         lines=tuple(lines),
@@ -279,8 +279,8 @@ def _falls(seen: Seen) -> Table:
         law = fit_power_law(np.array(steps, dtype=float)[late], _quartiles(values)[1, late].numpy())
         rows.append((width, law.slope, law.low, law.high, 1 / INPUTS - 1))
     caption = (
-        "Slope of its median against the step on logarithmic axes, from a tenth of training to its end, with a "
-        "95 % confidence interval; beside it the slope that orthonormal embeddings have in the long run."
+        "Slope of the median loss against the step on logarithmic axes, from a tenth of training to its end, with a "
+        "95 % confidence interval; the last column is the slope in the long run with orthonormal embeddings."
     )
     return Table("How the loss at rank 2 falls", caption, ("d", "slope", "from", "to", "orthonormal"), tuple(rows))
 

@@ -24,16 +24,16 @@ from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, TrainedRun
 
 ATTENDS = 0.5
-"""The attention that goes to what followed the trigger in a model that attends to it."""
+"""The least total attention to the tokens after the trigger at which a model is said to attend to them."""
 
 _PATTERN = "blocks.1.attn.hook_pattern"
-_SEQUENCES, _SEED = 512, 0  # how many are drawn to look at, and from which seed
-_MOST_COLUMNS = 16  # of the sequence that is drawn, so that each has its label
+_SEQUENCES, _SEED = 512, 0  # how many sequences the models read, and from which seed
+_MOST_COLUMNS = 16  # of the map of one sequence, so that each column has its label
 
 
 @dataclass(frozen=True)
 class Followers:
-    """The tokens after the trigger, in noisy sequences in which it was followed by both noise and the right token."""
+    """Noisy sequences in which both noise and the right token followed the trigger, with the places of both."""
 
     tokens: Int[Tensor, "batch position"]
     right: Float[Tensor, "batch position"]  # 1 at the y of [trigger] + y, else 0
@@ -41,11 +41,11 @@ class Followers:
 
 
 def followers(task: NoisyRecall, batch: Batch) -> Followers:
-    """Find the tokens that followed the trigger before the last position; skip sequences whose y is the noise."""
+    """Return the sequences in which both y and noise followed the trigger, with their places; y is not the noise."""
     tokens, output = batch.inputs, batch.latents["output"][:, :1]
     after = torch.zeros_like(tokens, dtype=torch.bool)
     after[:, 1:] = tokens[:, :-1] == task.triggers[0]
-    after[:, -1] = False  # the last trigger is set, not drawn
+    after[:, -1] = False  # the trigger at the last position is set, not drawn
     right, noise = after & (tokens == output), after & (tokens == task.noise_token)
     kept = right.any(dim=1) & noise.any(dim=1) & (output[:, 0] != task.noise_token)
     return Followers(tokens[kept], right[kept].float(), noise[kept].float())
@@ -122,10 +122,10 @@ def clean_attends(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim("Fig 5 right, first step", "towards all", within(0.5, 2.0))
 def clean_attends_to_both(seen: Seen) -> Measurement:
-    """A model trained without noise attends to noise after the trigger as to right tokens.
+    """A model trained without noise attends to noise after the trigger as much as to right tokens.
 
     Attention to one noise token after the trigger over that to one right token, trained without noise, mean over seeds;
-    judged only in models with a total attention of {ATTENDS:g} to both, more than uniform attention.
+    judged only in models whose total attention to both is at least {ATTENDS:g}, more than uniform attention gives.
     """
     clean, noisy = seen.tuned[0], seen.noisy[-1]
     ratio = clean.ratio[clean.right + clean.noise >= ATTENDS]
@@ -168,7 +168,7 @@ def _table(seen: Seen) -> Table:
     return mean_table(
         "Attention of the last trigger",
         "Means over seeds, on noisy sequences; sums over all positions of each kind. Share: of noise in the attention "
-        "to all that followed the trigger. One to one: attention to one noise over that to one right token.",
+        "to all that followed the trigger. One to one: attention to one noise token over that to one right token.",
         "model",
         {
             name: {
@@ -200,8 +200,8 @@ def _maps(seen: Seen) -> MapFigure:
     return MapFigure(
         title="One sequence: attention of the last trigger along training (Fig 5)",
         caption=f"Layer 1, seed {seed}; a row for each checkpoint, a column for each position that followed an "
-        "earlier trigger, with what is there. The sequence has most of both among those with "
-        f"at most {_MOST_COLUMNS}.",
+        "earlier trigger, labelled with what is there. Of the sequences with at most "
+        f"{_MOST_COLUMNS} such positions, this one has the most of both kinds.",
         maps=(both,),
         x_label="position that followed a trigger",
         y_label="step",

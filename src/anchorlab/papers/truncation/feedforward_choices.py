@@ -34,7 +34,7 @@ _PANELS = {"right": "Probability of the right token", "noise": "Probability of t
 """The panels of each figure, by metric."""
 
 BEST, LOWEST = "rho=0.05", "rho=0.01"
-"""Cuts of W_O that the paper shows: one that helps, one that destroys."""
+"""Cuts of W_O that the paper shows: one that helps, and one that destroys the predictions."""
 
 
 def experiments(setting: noisy.Setting) -> dict[noisy.FeedForwards, Experiment]:
@@ -118,10 +118,10 @@ def none_best(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim("appendix A.4", "clearly smaller", at_least(0.1))
 def none_less(seen: Seen) -> Measurement:
-    """Cutting W_O of layer 0 helps less than dropping a feed-forward layer does where there are some.
+    """Cutting W_O of layer 0 helps less than dropping a feed-forward layer does in models that have them.
 
-    Gain of dropping the better of the two feed-forward layers, smallest over choices of layers, minus the gain at rho =
-    0.05 in the model without feed-forward layers; each a mean over seeds.
+    Gain in the right token's probability from dropping the better of the two feed-forward layers, smallest over
+    choices of layers, minus the gain at rho = 0.05 in the model without feed-forward layers; each a mean over seeds.
     """
     both, some = (noisy.WITHOUT_F1, noisy.WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
     dropped = torch.stack([torch.stack([seen.ends[choice].gain(edit) for edit in both]) for choice in some])
@@ -182,8 +182,8 @@ def _against_rho(seen: Seen) -> LineFigure:
 def _table(seen: Seen) -> Table:
     return Table(
         title="The end of training, by what is dropped or cut",
-        caption="Means over seeds on clean sequences. ρ is of F₂'s input matrix where F₂ is a perceptron, and of W_O¹ "
-        "where there are no feed-forward layers.",
+        caption="Means over seeds on clean sequences. ρ is the fraction of the rank kept: of F₂'s input matrix where "
+        "F₂ is a perceptron, and of W_O¹ where there are no feed-forward layers.",
         columns=("F₁", "F₂", "weights", *seen.ends[NONE].row(noisy.FULL)),
         rows=tuple(
             (*choice, _label(edit), *(float(values.mean()) for values in ends.row(edit).values()))

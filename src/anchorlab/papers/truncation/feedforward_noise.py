@@ -22,7 +22,7 @@ KEPT = {noisy.FULL: 1.0, **{f"rho={rho:g}": rho for rho in noisy.FRACTIONS}, noi
 """The fraction rho of the rank that each edit keeps; a layer whose input matrix is zero adds nothing."""
 
 FALLS = 0.4
-"""The clean loss falls if it is lower by this much without the layer, in nats."""
+"""The clean loss counts as falling if it is at least this much lower without the layer, in nats."""
 
 
 class Seen(Reading):
@@ -80,7 +80,7 @@ def clean_loss_falls(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim("Fig 3", "drawn; no order in the text", at_most(0.02))
 def loss_order(seen: Seen) -> Measurement | None:
-    """Every step down in rho lowers the clean loss or leaves it.
+    """Every step down in rho lowers the clean loss or leaves it unchanged.
 
     Largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0); judged
     only if the loss falls by at least {FALLS} overall.

@@ -1,11 +1,11 @@
 """All three matrices trained together: what each learns, and when.
 
-One layer of attention with a linear feed-forward layer follows gradient descent from zero, W_F, W_V and W_KQ together,
-from the first step to copying from the context. The paper's theory covers the first steps; section 6 iii leaves the
+Gradient descent from zero trains all three matrices of one attention layer with a linear feed-forward layer, W_F, W_V
+and W_KQ, until the model copies from the context. The paper's theory covers the first steps; section 6 iii leaves the
 phases after them open.
 
-Source: truncated weights, sections 4.1, 4.2 and 6 iii. Nothing is drawn but sequences: a sequence is its token counts,
-and gradients are exact for a training set.
+Source: truncated weights, sections 4.1, 4.2 and 6 iii. Only the sequences are random: a sequence enters as its token
+counts, and gradients are exact for a training set.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ from anchorlab.theory.one_layer import probabilities, train
 from anchorlab.theory.uniform_recall import TRIGGER, Sequences, UniformRecall
 
 LEVEL = 1.0
-"""How far a matrix moves logits or scores apart, in nats, until it counts as learned."""
+"""How far apart, in nats, a matrix must move logits or scores to count as learned."""
 
 SETS = "training sets"
 OPEN = "our question; section 6 iii", "nothing: it leaves the phases after the first steps open"
-"""The place and the paper's words of our own questions."""
+"""Where our own questions come from, and what the paper says on them."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Seen(Reading):
 
     @reading
     def along(self) -> Mapping[str, Float[Tensor, "set step"]]:
-        """What the matrices hold, and what they predict on as many other sequences, by name."""
+        """What the matrices hold, and what they predict on a test set of the same size, by name."""
         sets = [_follow(self.setting, self.steps, index) for index in range(self.setting.sets)]
         return {name: torch.tensor([each[name] for each in sets], dtype=torch.float64) for name in sets[0]}
 
@@ -65,7 +65,7 @@ class Seen(Reading):
 
     @reading
     def noise_learned(self) -> Int[Tensor, "set"]:
-        """The place in `steps` at which the noise first has nine tenths of its probability; the last one for never."""
+        """The index in `steps` at which the noise's probability first reaches 0.9 α; the last index if never."""
         learned = self.along["noise"] >= 0.9 * float(self.setting.law.alpha)
         return learned.int().argmax(dim=1).where(learned.any(dim=1), learned.shape[1] - 1)
 
@@ -74,12 +74,12 @@ class Seen(Reading):
         return self.along[name].gather(1, self.noise_learned[:, None])[:, 0]
 
     def passed(self, name: str, falling: bool = False) -> Float[Tensor, "set"]:
-        """Return the step at which a quantity passes `LEVEL`, or -`LEVEL` falling; NaN for never."""
+        """Return the step at which a quantity rises to `LEVEL`, or, if `falling`, falls to -`LEVEL`; NaN if never."""
         return first_crossing(self.steps, self.along[name], -LEVEL if falling else LEVEL, falling)
 
 
 def _draw(setting: Setting, index: int) -> tuple[Sequences, Sequences, Float[np.ndarray, "sample token"]]:
-    """Return a training set, as many other sequences, and the shares of tokens in the latter."""
+    """Return a training set, a test set of the same size, and the share of each token in each test sequence."""
     law = setting.law
     random = generator(0, "joint dynamics", law.tokens, law.length, index)
     trained, tested = (law.draw(random, setting.samples) for _ in range(2))
@@ -133,7 +133,7 @@ def feedforward_first(seen: Seen) -> Measurement:
     """When the noise is learned, it is W_F that predicts it.
 
     Margin of the noise over ordinary tokens in the logits from W_V, divided by the margin in the logits from W_F, when
-    the noise first has nine tenths of its probability α.
+    the noise's probability first reaches 0.9 α.
     """
     return over(seen.when_learned("W_V, noise") / seen.when_learned("W_F, noise"), SETS)
 
@@ -143,7 +143,7 @@ def attention_later(seen: Seen) -> Measurement:
     """Copying from the context is learned long after the noise.
 
     Step at which W_V's logit of a token's own output is {LEVEL:g} above other outputs, divided by the step at which the
-    noise first has nine tenths of α; where training ends before, its last step is taken.
+    noise's probability first reaches 0.9 α; where training ends before, its last step is taken.
     """
     copied = seen.passed("W_V, copying").nan_to_num(nan=seen.steps[-1])
     return over(copied / torch.tensor(seen.steps, dtype=torch.float64)[seen.noise_learned].clamp(min=1), SETS)
@@ -153,8 +153,8 @@ def attention_later(seen: Seen) -> Measurement:
 def avoids_first(seen: Seen) -> Measurement:
     """When the noise is learned, W_KQ has moved away from the noise token.
 
-    Score of the noise token minus the mean score of ordinary tokens, times N², when the noise first has nine tenths of
-    its probability α.
+    Score of the noise token minus the mean score of ordinary tokens, times N², when the noise's probability first
+    reaches 0.9 α.
     """
     return over(seen.when_learned("W_KQ, noise") * seen.setting.law.tokens**2, SETS)
 
@@ -163,8 +163,8 @@ def avoids_first(seen: Seen) -> Measurement:
 def avoids_throughout(seen: Seen) -> Measurement:
     """Between the first steps and copying, W_KQ never favours the noise token.
 
-    Highest score of the noise token minus the mean score of ordinary tokens, from the time when the noise first has
-    nine tenths of α to the end.
+    Highest score of the noise token minus the mean score of ordinary tokens, from the time when the noise's probability
+    first reaches 0.9 α to the end.
     """
     later = torch.arange(len(seen.steps)) >= seen.noise_learned[:, None]
     return over(seen.along["W_KQ, noise"].where(later, -torch.inf).amax(dim=1), SETS)
@@ -211,7 +211,7 @@ def right_without(seen: Seen) -> Measurement:
 
 
 SINKS = "our question; section 6 ii", "nothing: it asks whether attention sinks hold global associations"
-"""The place and the paper's words of our questions on attention sinks."""
+"""Where our questions on attention sinks come from, and what the paper says on them."""
 
 
 @claim(*SINKS, at_least(2.0), own=True)

@@ -1,7 +1,7 @@
 """Noisy recall: which memory each weight matrix holds.
 
-Weights of a trained recall model as memories: how strongly each associates the embeddings of tokens and positions with
-each other and with the outputs.
+The weights of a trained recall model are read as memories: how strongly does each associate the embeddings of tokens
+and positions with each other and with the outputs?
 
 Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
 """
@@ -104,7 +104,7 @@ class Memories:
 
     @property
     def noise_repelled(self) -> Float[Tensor, "member"]:
-        """The noise's entry of `own` for the triggers, in standard deviations of other tokens' from their mean."""
+        """The noise's entry of `own` for the triggers, in standard deviations from the mean over other tokens."""
         scores = self.own[:, :, list(self.triggers)].mean(dim=2)
         others = scores[:, torch.arange(scores.shape[1]) != self.noise_token]
         return (scores[:, self.noise_token] - others.mean(dim=1)) / others.std(dim=1)
@@ -147,7 +147,7 @@ class Seen(Reading):
 def previous_token(seen: Seen) -> Float[Tensor, "seed"]:
     """By positions alone, layer 0 attends to the previous token.
 
-    Share of positions with the largest attention, by positions alone, to the previous one, mean over seeds.
+    Share of positions whose largest attention, by positions alone, goes to the previous position, mean over seeds.
     """
     return seen.memories["one"].previous_share()
 
@@ -206,7 +206,7 @@ def signal_but_noise(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim("Fig 8 left", "large only where i = j = q", at_least(1.0))
 def match_one(seen: Seen) -> Float[Tensor, "seed"]:
-    """One trigger: layer 1's scores match what layer 0's values carry at the trigger alone.
+    """One trigger: only at the trigger do layer 1's scores match what layer 0's values carry.
 
     Diagonal entry of layer 1's scores for the trigger, divided by the largest other entry, mean over seeds.
     """
@@ -215,7 +215,7 @@ def match_one(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim("Fig 8 right", "large only where i = j is a trigger", at_least(1.0))
 def match_five(seen: Seen) -> Float[Tensor, "seed"]:
-    """Five triggers: layer 1's scores match what layer 0's values carry at each trigger alone.
+    """Five triggers: only at the triggers do layer 1's scores match what layer 0's values carry.
 
     Smallest diagonal entry of layer 1's scores for a trigger over the largest other entry, mean over seeds.
     """
@@ -319,8 +319,8 @@ def _table(seen: Seen) -> Table:
         "Means over seeds at the end of training. Previous token: share of positions that attend to the one before by "
         "positions alone, of all and of the first quarter. Noise: share of tokens, or of triggers, for which F₂ gives "
         "the noise. Triggers to others: F₂'s logit of the noise at triggers over that at all other tokens, each on "
-        "average. Own output: share of tokens whose value gives themselves; the noise's own logit over the mean of "
-        "theirs. Match: the smallest of the triggers' own entries over the largest of all others. Noise repelled: "
+        "average. Own output: share of tokens whose value gives themselves. Noise's own: its own logit over the "
+        "others' mean. Match: the smallest of the triggers' own entries over the largest other one. Noise repelled: "
         "layer 1's score of the triggers' queries with the noise's embedding, in standard deviations of the others'.",
         "model",
         {

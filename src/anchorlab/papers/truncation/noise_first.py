@@ -63,7 +63,7 @@ def tuning_settles(seen: Seen) -> Measurement:
 
 @precondition("Fig 4 right", "pretrained on clean data", at_least(0.9), of=("tuning-peak", "tuning-settles"))
 def tuning_knew(seen: Seen) -> Float[Tensor, "seed"]:
-    """Before fine-tuning the model recalls.
+    """Before fine-tuning the model recalls the right token.
 
     Probability of the right token on clean sequences before fine-tuning, mean over seeds.
     """

@@ -30,7 +30,7 @@ EARLY = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30)
 """Steps at which the noise is learned, long before anything else; measured in every run."""
 
 FRACTIONS = (0.5, 0.25, 0.1, 0.05)
-"""The fractions rho of the rank of F_2's input matrix that are kept, apart from all of it and nothing."""
+"""The fractions rho of the rank of F_2's input matrix that are kept, in addition to 1 and 0."""
 
 OUTPUT_FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.0)
 """The fractions rho of the rank of W_O of layer 0 that are kept where there is no feed-forward layer."""
@@ -150,7 +150,7 @@ def noisy_study(
     keeps: Callable[[TrainedRun, Setting], object] | None = None,
     seeds: int = QUICK.seeds,
 ) -> Study[Setting]:
-    """Return a study of noisy recall with its profiles; the arguments are passed to `Study`, `seeds` are of `quick`."""
+    """Return a study of noisy recall with its profiles; `seeds` is for `quick`, the other arguments for `Study`."""
     profiles = {
         "quick": Profile(
             replace(QUICK, seeds=seeds),
@@ -256,7 +256,7 @@ def clean_panel(
 ) -> LineFigure:
     """Return the figure of a metric on clean sequences along training, a curve for each edit by its label.
 
-    Under the given references is the full model's ideal value.
+    The references are followed by the full model's ideal value.
     """
     ideal = Reference("full model, ideal", ideal_scores(run.experiment.task, "clean")[metric])
     curves = {label: along(run, "clean", metric, edit)[1] for edit, label in edits.items()}

@@ -1,8 +1,8 @@
 """Noisy recall with several noise tokens: by chance, or by trigger.
 
 The paper asks what happens where there are more places and ways to choose between the context and global associations.
-Here four noise tokens follow the trigger by chance, or each of five triggers has a noise token of its own. Does the
-second feed-forward layer hold them all?
+Here the noise after the trigger is one of four noise tokens by chance, or each of five triggers has a noise token of
+its own. Does the second feed-forward layer hold them all?
 
 Source: truncated weights, section 6 i.
 """
@@ -23,11 +23,11 @@ from anchorlab.training import Experiment
 
 CHANCE, TRIGGER = "four noise tokens by chance", "five noise tokens by trigger"
 OPEN = "our question; section 6 i", "nothing: it asks for truncation in richer data models"
-"""The place and the paper's words of our own questions."""
+"""Where our own questions come from, and what the paper says on them."""
 
 
 def experiments(setting: noisy.Setting) -> dict[str, Experiment]:
-    """Return the training of the other studies with more noise tokens, appended to the characters."""
+    """Return the other studies' training with several appended noise tokens, by chance and by trigger."""
     one, five = setting.experiment(CHANCE), setting.experiment(TRIGGER, triggers=noisy.FIVE)
     return {
         CHANCE: replace(one, task=one.task.replace(noise="appended", noises=4)),
@@ -73,7 +73,7 @@ def _table(seen: Seen) -> Table:
         for label in (CHANCE, TRIGGER)
         for edit in (noisy.FULL, noisy.WITHOUT_F1, noisy.WITHOUT_F2)
     }
-    return mean_table("The end of training", "Means over seeds on clean sequences; none drops nothing.", "model", rows)
+    return mean_table("The end of training", "Means over seeds on clean sequences; none: full model.", "model", rows)
 
 
 STUDY = noisy.noisy_study(

@@ -69,7 +69,7 @@ def experiments(setting: Setting) -> dict[str | float, Experiment]:
 class Outcome(NamedTuple):
     """Results under one choice, by seed."""
 
-    early: Float[Tensor, "seed"]  # highest share of positions at which noise is predicted at first, noisy sequences
+    early: Float[Tensor, "seed"]  # highest share of positions with noise predicted in the first steps, noisy sequences
     noise: Float[Tensor, "seed"]  # probability of the noise on clean sequences at the end, full model
     right: Float[Tensor, "seed"]  # probability of the right token on clean sequences at the end, without F_2
     gain: Float[Tensor, "seed"]  # by how much dropping F_2 makes the right token more probable

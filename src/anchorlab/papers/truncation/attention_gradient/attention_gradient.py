@@ -32,16 +32,16 @@ from anchorlab.theory.one_step import feedforward_moments, value_moments
 from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, UniformRecall
 
 SHARES = (0.0, 0.25, 1.0, 3.0)
-"""How often the noise takes the place of another token, as a multiple of 1/N, to see what its frequency does."""
+"""The probabilities that the noise replaces another token, as multiples of 1/N, to vary the noise's frequency."""
 
 PRINTED = UniformRecall(65, 256, ALPHA)
-"""Sequences of the size that the paper trains on in section 4, on other text; appendix A.2 does not speak of it."""
+"""The law at the sizes of section 4, where the paper trains on Shakespeare; appendix A.2 asks for N, T ≫ 1."""
 
 LONG = 40
-"""T over N² where T is far above N²."""
+"""The ratio T / N² at which T is taken to be far above N²."""
 
 BATCHES = "batches"
-"""What projections are drawn over."""
+"""The independent units of the projections, as results name them."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Seen(Reading):
 
     @reading
     def by_share(self) -> Mapping[float, float]:
-        """The projection on the noise at the smallest N, by how often the noise replaces others, a multiple of 1/N."""
+        """The projection on the noise at the smallest N, for each of `SHARES`."""
         law = self.by_tokens[0].law
         return {share: measure_with_noise(law, share, self.setting.batches * self.setting.batch) for share in SHARES}
 
@@ -95,7 +95,7 @@ class Seen(Reading):
 
     @reading
     def moves(self) -> dict[str, list[float]]:
-        """How far each matrix moves in its leading direction, by N: the exact first step of W_F and W_V, and W_KQ."""
+        """How far each matrix moves, by N: the exact first step of W_F and W_V, and the gradient of W_KQ after it."""
         laws = [one.law for one in self.by_tokens]
         return {
             "W_F": [-LEARNING_RATE * feedforward_moments(law, "noise").mean for law in laws],
@@ -123,7 +123,7 @@ def noise_avoided(seen: Seen) -> Measurement:
 
 @claim("appendix A.2", "Θ(1/N²)", within(-2.1, -1.9), theory=True)
 def noise_order(seen: Seen) -> PowerLaw | None:
-    """W_KQ moves away from the noise token by an order of 1/N².
+    """W_KQ moves away from the noise token by an amount of order 1/N².
 
     Power in N of the projection on W_E(N+1) W_E(q)ᵀ, at a fixed T/N.
     """
@@ -132,7 +132,7 @@ def noise_order(seen: Seen) -> PowerLaw | None:
 
 @claim("appendix A.2", "its (α/N) c (α - 1), with c = ηα/N after one step", within(0.9, 1.1), theory=True)
 def noise_leading(seen: Seen) -> Measurement:
-    """The projection on the noise has the size -η α² (1 - α) (α - p) / N².
+    """The projection on the noise has the size -η α² (1 - α) (α - p) / N², with p = P(noise) after one step.
 
     Projection on W_E(N+1) W_E(q)ᵀ divided by -η α² (1 - α) (α - p) / N², at the largest N.
     """
@@ -165,7 +165,7 @@ def others_attended_as_trained(seen: Seen) -> Measurement:
 
 @claim("appendix A.2", "Θ(1/N³)", within(-3.1, -2.9), theory=True)
 def others_order(seen: Seen) -> PowerLaw | None:
-    """Where T is well above N, W_KQ moves towards the other tokens by an order of 1/N³.
+    """Where T is well above N, W_KQ moves towards the other tokens by an amount of order 1/N³.
 
     Power in N of the mean projection on W_E(k) W_E(q)ᵀ, k other than noise and trigger, at a fixed T/N.
     """
@@ -198,10 +198,10 @@ def uniform_where_long(seen: Seen) -> float:
 
 @claim("appendix A.2", "powers 0, -1 and -2", at_most(0.1), theory=True)
 def three_speeds(seen: Seen) -> Measurement | None:
-    """W_F moves as 1, W_V as 1/N and W_KQ as 1/N².
+    """W_F moves by an amount of order 1, W_V of order 1/N and W_KQ of order 1/N².
 
-    Largest distance of the powers in N of the moves of W_F, W_V and W_KQ from 0, -1 and -2; those of W_F and W_V follow
-    from the exact first step.
+    Largest distance of the powers in N of the moves of W_F, W_V and W_KQ from 0, -1 and -2; the moves of W_F and W_V
+    are those of the exact first step.
     """
     powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
     known = [(abs(law.slope - POWERS[name]), law.apart(POWERS[name])) for name, law in powers.items() if law]
@@ -213,10 +213,10 @@ def three_speeds(seen: Seen) -> Measurement | None:
 
 @claim("appendix A.2, under equation (3)", "Θ(1/N³) for the noise, Θ(1/N⁴) for others", at_most(0.1), exact=True)
 def term_a(seen: Seen) -> Measurement:
-    """Predicting ordinary tokens moves W_KQ less than predicting the noise, by an order of 1/N.
+    """Predicting ordinary tokens moves W_KQ less than predicting the noise, by a factor of order 1/N.
 
-    Largest distance from -3 and -4 of the powers in N of A's projections on noise and on an ordinary token, sign aside,
-    from exact moments; the detail gives the power towards the predicted token itself.
+    Largest distance from -3 and -4 of the powers in N of the projections of equation (3)'s term A on the noise and on
+    an ordinary token, sign aside, from exact moments; the detail gives the power for the predicted token itself.
     """
     laws = [one.law for one in seen.by_tokens]
     tokens = np.array([law.tokens for law in laws], dtype=np.float64)
@@ -283,7 +283,7 @@ def logarithmic_rate(seen: Seen) -> float:
 
 
 def _first_logits(law: UniformRecall) -> tuple[float, float]:
-    """Return the mean logit of the noise after the exact first step: the parts of W_F and W_V."""
+    """Return the parts of W_F and W_V in the mean logit of the noise after the exact first step."""
     weights, means = first_step(law, LEARNING_RATE), law.moments.mean / law.length
     row = weights.value[law.noise_token]
     kinds = {NOISE_KIND: law.noise_token, TRIGGER_KIND: TRIGGER}
@@ -292,7 +292,7 @@ def _first_logits(law: UniformRecall) -> tuple[float, float]:
 
 
 def _never_above(factor: float) -> float:
-    """Return the share of settings in which the noise's logit stays below its target, at this multiple of the rate."""
+    """Return the share of settings whose noise logit stays below its target, at up to `factor` times the safe rate."""
     settings = [(n, alpha) for n in (16, 64, 256, 1024, 4096) for alpha in (0.1, 0.2, 0.3, 0.4, 0.49)]
     below = [
         bool((noise_logits(n, alpha, share * factor * safe_rate(alpha), 2000) <= target_logit(n, alpha) + 1e-9).all())

@@ -23,7 +23,7 @@ from anchorlab.theory.uniform_recall import UniformRecall
 
 ALPHA, LEARNING_RATE = 0.5, 1.0
 POWERS = {"W_F": 0, "W_V": -1, "W_KQ": -2, "trigger": -3, "other": -3}
-"""The paper's powers in N: how far each matrix moves, and the parts of W_KQ's gradient."""
+"""The paper's powers in N: of each matrix's move, and of W_KQ's gradient towards the trigger and any other token."""
 
 LABELS = {"noise": "noise token", "trigger": "trigger", "other": "every other token"}
 
@@ -38,11 +38,11 @@ class Gradient:
     other: Float[np.ndarray, "batch"]
 
     def of(self, token: str) -> Float[np.ndarray, "batch"]:
-        """Return the projections of a kind of token."""
+        """Return the projections for a kind of token."""
         return {"noise": self.noise, "trigger": self.trigger, "other": self.other}[token]
 
     def drawn(self, token: str) -> Float[Tensor, "batch"]:
-        """Return the projections of a kind of token as a tensor."""
+        """Return the projections for a kind of token as a tensor."""
         return torch.from_numpy(self.of(token))
 
     def mean(self, token: str) -> float:
@@ -55,12 +55,12 @@ class Gradient:
         return float(values.std(ddof=1) / sqrt(values.size))
 
     def derived(self, token: str) -> float:
-        """Return the leading order for N, T ≫ 1."""
+        """Return the leading order of the projection for N, T ≫ 1."""
         return float(getattr(leading_order(self.law, LEARNING_RATE), token))
 
 
 def measure(law: UniformRecall, batches: int, batch: int) -> Gradient:
-    """Return the gradient after the exact first step, over independent batches of sequences."""
+    """Return the projections after the exact first step, in each of `batches` batches of `batch` sequences."""
     weights = first_step(law, LEARNING_RATE)
     found = np.zeros((batches, law.tokens + 1))
     for index in range(batches):
@@ -71,7 +71,7 @@ def measure(law: UniformRecall, batches: int, batch: int) -> Gradient:
 
 
 def measure_with_noise(law: UniformRecall, share: float, samples: int) -> float:
-    """Return the noise's projection when it also replaces other tokens, with probability `share` / N."""
+    """Return the projection on the noise when the noise also replaces other tokens, with probability `share` / N."""
     random = generator(0, "more noise", law.tokens, law.length, round(100 * share))
     found, first = 0.0, None
     for block in law.blocks(random, samples):
@@ -94,8 +94,8 @@ def against_tokens(by_tokens: Sequence[Gradient], ratio: int) -> LineFigure:
     return LineFigure(
         title="Gradient of W_KQ after the first step, against N",
         caption=f"T = {ratio} N, α = {ALPHA:g}, η = {LEARNING_RATE:g}. Projection of the negative gradient on "
-        "W_E(k) W_E(q)ᵀ, with the sign turned for the noise token, which alone is avoided; beside each its leading "
-        "order. Mean and range over independent batches.",
+        "W_E(k) W_E(q)ᵀ, with the opposite sign for the noise token, the only one avoided; and the derived leading "
+        "orders. Mean and range over independent batches.",
         x_label="N, tokens",
         y_label="projection, sign aside",
         lines=tuple(lines),
@@ -154,7 +154,7 @@ def projection_table(measured: Sequence[Gradient]) -> Table:
 
 
 def power_table(powers: Mapping[str, PowerLaw | None]) -> Table:
-    """Return the table of the powers in N; a power is None where its values have both signs."""
+    """Return the table of the powers in N; a power is None where not all values are positive."""
     names = {"W_KQ": "W_KQ, noise token", "trigger": "W_KQ, trigger", "other": "W_KQ, every other token"}
     rows = [
         (names.get(name, name), POWERS[name], None, "not of one sign")

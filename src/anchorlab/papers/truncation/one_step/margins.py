@@ -35,7 +35,7 @@ def margins(scanned: Scanned) -> LineFigure:
 
 
 def spreads(scanned: Scanned) -> LineFigure:
-    """Return the figure of the margins' standard deviations along a scan, with the noise logits' exact ones."""
+    """Return the figure of the margins' standard deviations along a scan, with the exact ones of the noise logits."""
     lines, x = [], numbers(scanned.scan.values)
     for logit, label in LOGITS.items():
         found = [point.margins[logit] for point in scanned.points]
@@ -45,8 +45,8 @@ def spreads(scanned: Scanned) -> LineFigure:
     regime = "" if along == "samples" else ", T ≫ N" if law.length > law.tokens else ", N ≫ T"
     return LineFigure(
         title=f"Spread of the margins against {_SYMBOLS[along]}{regime}",
-        caption=f"{_setting(scanned)} Standard deviation over training sets, at learning rate 1, and beside each the "
-        "exact one of the noise logit alone. One repeated token is the hardest test sequence.",
+        caption=f"{_setting(scanned)} Standard deviation over training sets, at learning rate 1, and the exact "
+        "standard deviation of each noise logit alone. One repeated token is the hardest test sequence.",
         x_label=_AXES[along],
         y_label="standard deviation",
         lines=tuple(lines),

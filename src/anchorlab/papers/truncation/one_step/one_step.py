@@ -130,7 +130,7 @@ class Seen(Reading):
     theory=True,
 )
 def projected(seen: Seen, moment: str) -> float:
-    """The projected gradients have the {moment}s that we derive for these lemmas.
+    """The projected gradients have the {moment}s that we derive for Lemmas D.1 and D.2.
 
     Largest distance of a sampled {moment} from the exact one, over the 12 entries, in standard errors.
     """
@@ -168,22 +168,22 @@ def lemma_bounds(seen: Seen) -> Measurement:
 def feedforward_margin(seen: Seen) -> Measurement:
     """After one step the feed-forward layer's margin is its learning rate times α.
 
-    Mean margin of the feed-forward layer with the most samples, divided by α.
+    Mean margin of the feed-forward layer at the largest sample size, divided by α.
     """
     return _margin(seen, "feedforward")
 
 
 @claim("Theorem 1", "(α²q + α(1 - q)) / N for a share q of noise in the test sequence", within(0.95, 1.05), theory=True)
 def attention_margin(seen: Seen) -> Measurement:
-    """The attention's margin is N times smaller.
+    """The attention's margin is N times smaller than the feed-forward layer's.
 
-    Mean margin of the attention with the most samples, divided by theory's value, on test sequences from the law.
+    Mean margin of the attention at the largest sample size, divided by theory's value, on test sequences from the law.
     """
     return _margin(seen, "typical")
 
 
 def _margin(seen: Seen, logit: str) -> Measurement:
-    """The margins at the most samples, a value for each training set."""
+    """Return the margin over theory's value at the largest sample size, one for each training set."""
     most_samples = seen.scanned["samples"].points[-1]
     return over(torch.from_numpy(most_samples.margins[logit].values).mean(dim=1), "training sets")
 
@@ -239,18 +239,18 @@ def theorem_bounds(seen: Seen) -> float:
 
 @claim("section 4.1", "enough signal from m = Ω(1)", at_most(0.2), theory=True)
 def feedforward_few(seen: Seen) -> PowerLaw | None:
-    """Equally many samples suffice for the feed-forward layer with more tokens.
+    """The feed-forward layer needs equally many samples for any number of tokens.
 
-    Power in N of the number of samples with which 95 % of training sets have a margin within half of α.
+    Power in N of the number of samples with which 95 % of training sets have a margin within 50 % of α.
     """
     return seen.needed_power("feedforward")
 
 
 @claim("section 4.1", "m = Ω(N) up to logarithms, at the cost of many more samples", within(0.5, 1.5), theory=True)
 def attention_many(seen: Seen) -> PowerLaw | None:
-    """The attention needs more samples with more tokens, in proportion to their number.
+    """The attention needs samples in proportion to the number of tokens.
 
-    Power in N of the number of samples with which 95 % of training sets have a margin within half of theory's value, on
+    Power in N of the number of samples with which 95 % of training sets have a margin within 50 % of theory's value, on
     test sequences drawn from the law.
     """
     return seen.needed_power("typical")
@@ -260,7 +260,7 @@ def attention_many(seen: Seen) -> PowerLaw | None:
 def attention_many_hardest(seen: Seen) -> PowerLaw | None:
     """On the hardest test sequence, too, the attention needs samples in proportion to the number of tokens.
 
-    Power in N of the number of samples with which 95 % of training sets have a margin within half of theory's value, on
+    Power in N of the number of samples with which 95 % of training sets have a margin within 50 % of theory's value, on
     one repeated token.
     """
     return seen.needed_power("repeated")

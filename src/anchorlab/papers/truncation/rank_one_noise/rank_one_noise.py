@@ -28,7 +28,7 @@ RANGE = (0.2, 0.4)
 """The alphas of Theorem 2 and Lemma E.3, without the ends."""
 
 _SHOWN = 0.3  # the alpha of the figures
-_BELOW = (0.01, 0.05, 0.1, 0.15, 0.2)  # alphas outside the theorem's range, where Remark 1 has it hold too
+_BELOW = (0.01, 0.05, 0.1, 0.15, 0.2)  # alphas outside the theorem's range, to which Remark 1 extends it
 
 
 @dataclass(frozen=True)
@@ -135,13 +135,13 @@ def descent_slope(seen: Seen) -> Measurement:
     """Under gradient descent on the matrix, too, rank one forgets the noise as t^(-1/2).
 
     Slope of the rank-1 probability of noise against t on logarithmic axes, for the trained matrix cut to rank 1, over
-    the last factor 16 of time, largest learning rate; the value farthest from -1/2 over alphas in (0.2, 0.4).
+    the last factor 16 of time, at the largest learning rate; the value farthest from -1/2 over alphas in (0.2, 0.4).
     """
     return _farthest({one.alpha: law for one in seen.inside if (law := theorem_2.descent_power(one)) is not None})
 
 
 def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
-    """Return the slope farthest from -1/2, with all of them; without noise in the data their intervals mean nothing."""
+    """Return the slope farthest from -1/2, with all slopes; nothing is random, so their intervals mean nothing."""
     if not laws:
         return Measurement(None)
     farthest = max(laws.values(), key=lambda law: abs(law.slope + 0.5))
@@ -151,18 +151,18 @@ def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
 
 @claim("Lemma E.3", "log alpha / (1 - alpha)", at_most(0.001), exact=True)
 def b_limit(seen: Seen) -> float:
-    """b goes to log alpha / (1 - alpha).
+    """b = log(P(noise) / P(right)) goes to log(alpha / (1 - alpha)).
 
-    Distance of the flow's b at t = 1e6 from log alpha / (1 - alpha), largest over alphas in (0.2, 0.4).
+    Distance of the flow's b at t = 1e6 from log(alpha / (1 - alpha)), largest over alphas in (0.2, 0.4).
     """
     return max(abs(float(theorem_2.late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in seen.inside)
 
 
 @claim("Lemma E.3", "-log (1 - alpha)(4 - 2 alpha)", at_most(0.01), exact=True)
 def a_constant(seen: Seen) -> Measurement:
-    """Under equation (9), a + log t goes to -log (1 - alpha)(4 - 2 alpha).
+    """Under equation (9), a + log t, with a = log(P(wrong) / P(right)), goes to -log((1 - alpha)(4 - 2 alpha)).
 
-    Distance of a + log t, from equation (9) as printed, from its limit at t = 1e6, largest over alphas in (0.2, 0.4).
+    Distance of a + log t, under equation (9) as printed, from this limit at t = 1e6, largest over alphas in (0.2, 0.4).
     """
     far = {one.alpha: abs(_late_offset(one.alpha, "printed") - lemma_a_offset(one.alpha)) for one in seen.descents}
     return Measurement(max(far[one.alpha] for one in seen.inside), detail=_each(far, ".3g"))
@@ -229,8 +229,8 @@ def _noise_figure(seen: Seen) -> LineFigure:
     flow, late = gradient_flow(one.alpha, theorem_2.FLOW_TIMES), theorem_2.FLOW_TIMES[theorem_2.FLOW_TIMES > 1]
     return _over_time(
         f"Probability of noise, full matrix and rank 1, α = {one.alpha:g}",
-        "The derived flow from zero, and gradient descent on the matrix at a learning rate of 2, cut to rank 1 beside "
-        "training. In the long run the rank-1 matrix has C / √t with C = (3 (1 - α))^(-1/2).",
+        "The derived flow from zero, and gradient descent on the matrix at a learning rate of 2, cut to rank 1 for "
+        "evaluation. In the long run the rank-1 matrix has C / √t with C = (3 (1 - α))^(-1/2).",
         "probability",
         {
             "full matrix, flow": (theorem_2.FLOW_TIMES, flow.noise),
@@ -251,7 +251,7 @@ def _margin_figures(seen: Seen) -> tuple[LineFigure, LineFigure]:
     first = _over_time(
         f"a + log t, α = {one.alpha:g}",
         "a = log P(wrong) / P(right). Gradient descent at a learning rate of 2 follows the derived flow; equation (9) "
-        "as printed goes elsewhere, and the limit of Lemma E.3 is that of neither.",
+        "as printed goes elsewhere, and neither goes to the limit of Lemma E.3.",
         "a + log t",
         {label: (theorem_2.FLOW_TIMES, flow.a + np.log(theorem_2.FLOW_TIMES)) for label, flow in flows.items()}
         | {"descent": (time, a + np.log(time))},
@@ -263,7 +263,7 @@ def _margin_figures(seen: Seen) -> tuple[LineFigure, LineFigure]:
     )
     second = _over_time(
         f"b, α = {one.alpha:g}",
-        "b = log P(noise) / P(right), of the same; its limit is the same under both equations.",
+        "b = log P(noise) / P(right), for the same flows and descent; its limit is the same under both equations.",
         "b",
         {label: (theorem_2.FLOW_TIMES, flow.b) for label, flow in flows.items()} | {"descent": (time, b)},
         [Reference("log α / (1 - α)", limit_of_b(one.alpha))],
@@ -276,8 +276,8 @@ def _error_figure(seen: Seen) -> LineFigure:
     errors = {label: np.abs(one.error(law)).max(axis=0) for law, label in theorem_2.LAWS.items()}
     return _over_time(
         f"Distance of gradient descent from the flow, α = {one.alpha:g}",
-        "The greater of the distances in a and b at equal times. From the derived flow it halves with the learning "
-        "rate η; from equation (9) as printed it stays.",
+        "The greater of the distances in a and b at equal times. The distance from the derived flow halves with the "
+        "learning rate η; the distance from equation (9) as printed stays.",
         "distance",
         {
             f"{label}, η = {rate:g}": (times, distances)
@@ -322,9 +322,9 @@ def _noise_table(seen: Seen) -> Table:
         rows.append((one.alpha, *ends, theorem_2.flow_power(one.alpha).slope, *slopes))
     return Table(
         title="Noise under the full matrix and under rank 1",
-        caption="Probability of noise at the end of gradient descent, and the slopes at rank 1, fitted together with "
-        "the next order of the approach: of the flow over t from 1e4 to 1e6, of descent over its last factor 16 of "
-        "time, and of the flow at the same times.",
+        caption="Probability of noise at the end of gradient descent, and the slopes at rank 1, fitted with "
+        "a correction t^(-1/2): of the flow over t from 1e4 to 1e6, of descent over its last factor 16 of time, and of "
+        "the flow at the same times.",
         columns=("α", "full", "rank 1", "flow's slope", "descent's slope", "flow's, same times"),
         rows=tuple(rows),
     )

@@ -16,7 +16,7 @@ RATES = (2.0, 1.0, 0.5)
 """Learning rates of gradient descent, each half of the one before, so that all meet at the same times."""
 
 FLOW_TIMES: Float[np.ndarray, "time"] = np.append(np.outer(10.0 ** np.arange(-1, 6), [1, 1.5, 2, 3, 5, 7]), 1e6)
-"""When the flow is looked at, in the paper's time."""
+"""The times at which the flow is evaluated, in the paper's units."""
 
 LATE: Float[np.ndarray, "2"] = np.array([1e4, 1e6])
 """The ends of the window in which the flow is near its limit."""
@@ -32,7 +32,7 @@ LAWS: Mapping[Law, str] = {"derived": "flow, derived", "printed": "equation (9) 
 class Descent:
     """Probabilities along gradient descent, at each learning rate."""
 
-    alpha: float  # the noise
+    alpha: float  # the probability of noise
     time: Float[np.ndarray, "rate time"]  # in the paper's units
     right: Float[np.ndarray, "rate time"]  # probability of the right output, full matrix
     noise: Float[np.ndarray, "rate time"]  # probability of noise, full matrix
@@ -60,13 +60,13 @@ def read_descent(run: TrainedRun) -> Descent:
 
 @lru_cache
 def late_flow(alpha: float, law: Law = "derived") -> Margins:
-    """Return the flow at both ends of the late window."""
+    """Return the flow at the two times of `LATE`."""
     return gradient_flow(alpha, LATE, law)
 
 
 @lru_cache
 def flow_power(alpha: float) -> PowerLaw:
-    """Return the power of t with which the derived flow's rank-1 noise fades late, extrapolated to the limit.
+    """Return the power law in t of the derived flow's rank-1 noise from the first time of `LATE` on.
 
     If the odds of noise against the right output are x = C t^(-1/2), P(noise) is x - x^2 to second order, so that log
     P(noise) approaches its line as t^(-1/2); this term is fitted too.
@@ -76,7 +76,7 @@ def flow_power(alpha: float) -> PowerLaw:
 
 
 def descent_power(one: Descent) -> PowerLaw | None:
-    """Return the power for descent at the largest learning rate, over the last factor 16 of time; None if shorter."""
+    """Return the power law of descent at the largest rate, over the last factor 16 of time; None if it is too short."""
     if one.time.shape[1] < 5:
         return None
     return fit_power_law(one.time[0, -5:], one.rank_one_noise[0, -5:], correction=-0.5)
