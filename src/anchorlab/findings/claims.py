@@ -237,7 +237,7 @@ class ClaimResult:
             nothing is random
         disputed: whether two profiles of the study, both in settings or at sizes of ours, or two language models give
             opposite verdicts
-        models: of how many language models decide the claim, and of how many in all; None for a single one. Only the
+        models: how many language models decide the claim, and how many measured it; None for a single one. Only the
             ledger knows this, so it is not kept
     """
 
@@ -273,8 +273,8 @@ class ClaimResult:
     def decides(self) -> bool:
         """Whether the units suffice for a verdict.
 
-        The interval must lie wholly inside or outside the band. Equal units decide from `ENOUGH` on. One unit decides
-        only what is exact or the check of a theorem, where nothing need be random; so does a value without units.
+        The interval must lie wholly inside or outside the band. Equal units decide from `ENOUGH` on. A value without
+        units always decides; a single unit does so only for an exact claim or a theorem, where nothing need be random.
         """
         if self.interval is not None:
             return not splits(self.claim.band, self.interval)
@@ -330,7 +330,7 @@ class ClaimResult:
 
     @property
     def agreement_text(self) -> str:
-        """How many language models decide the claim as text, or `disputed`; empty for one result."""
+        """How many language models decide the claim, such as `3 of 4 models`, or `disputed`; empty for one model."""
         if self.disputed or self.models is None:
             return "disputed" if self.disputed else ""
         return f"{self.models[0]} of {self.models[1]} models"

@@ -14,7 +14,7 @@ EXACT = 1e-3
 """The relative difference up to which two values of an exact computation are equal."""
 
 EQUAL = 1e-5
-"""The relative difference up to which two values of one seed are equal, as they are on the same arithmetic."""
+"""The relative difference up to which two values of one seed are equal, as expected with the same arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Comparison:
     """How a value compares with the published one.
 
     Fields
-        word: the answer
+        word: whether the values agree
         difference: the value minus the published one, mean over units; None without a published value
         interval: its 95 % interval; None for fewer than two units, or for an exact value
     """

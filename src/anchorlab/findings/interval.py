@@ -17,13 +17,13 @@ Band = tuple[float | None, float | None]
 LEVEL = 0.95
 
 FEW = 10
-"""Below this number of units the bootstrap covers too little: of normal values 91 % over five, 75 % over three."""
+"""Below this number of units the bootstrap covers too rarely: for normal values 91 % with five, 75 % with three."""
 
 ENOUGH = 14
 """The number of equal units that decide a claim: with 95 %, they show that at least 0.8 of all units are the same."""
 
 ROUNDING = 1e-6
-"""The relative error to which values are equal; float32 has 6e-8 in each operation."""
+"""The relative difference up to which values are equal; float32 rounds by up to 6e-8 in each operation."""
 
 
 _MANY = 1000  # units; the time of the bisection grows with them, and findings of others may have a million
@@ -38,7 +38,7 @@ def all_equal(units: Sequence[float]) -> bool:
 
 
 def student(units: Sequence[float], value: float) -> Interval | None:
-    """Return Student's interval of a value, from what each unit gives alone.
+    """Return Student's interval of `value`, whose width comes from `units`, the value of each unit alone.
 
     It is exact for the mean of normal values. None below two units, for equal units, and if a number is not finite.
     """
@@ -49,11 +49,11 @@ def student(units: Sequence[float], value: float) -> Interval | None:
 
 
 def neighbours(units: Sequence[float], value: float) -> Interval | None:
-    """Return the interval to the nearest other units on both sides of a value that all resamples have.
+    """Return the interval from the next smaller to the next larger unit, for a value that all resamples give.
 
     Such values are measured on a grid, such as the steps of evaluations, and are not known more precisely: a median of
     1500 between units of 1000 and 2000 may be anything between them. On a side without another unit it is as wide as
-    on the other. None for equal units, and if a number is not finite.
+    on the other side. None for equal units, and if a number is not finite.
     """
     if not all(map(isfinite, (*units, value))) or all_equal(units):
         return None
@@ -73,8 +73,8 @@ def _quantile(freedom: int) -> float:
 def share(passed: int, count: int) -> Interval | None:
     """Return the exact bounds of a share, `passed` of `count` units; None for no units.
 
-    Each bound alone holds with 95 %, because a claim about a share asks on one side: 14 of 14 units show that at least
-    0.8 of all do.
+    Each bound alone holds with 95 %, because a claim about a share is one-sided: 14 of 14 units show that
+    at least 0.8 of all units pass.
 
     Source: Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
         Biometrika 26, 1934.
@@ -90,7 +90,7 @@ def share(passed: int, count: int) -> Interval | None:
 
 
 def _lower_bound(passed: int, count: int) -> float:
-    """Return the share at which as many units or more pass with a chance of 5 %, by bisection of the binomial tail."""
+    """Return the share at which `passed` or more units pass with a probability of 5 %, by bisection."""
     low, high = 0.0, 1.0
     ways = [lgamma(count + 1) - lgamma(k + 1) - lgamma(count - k + 1) for k in range(passed, count + 1)]
     while passed and high - low > 1e-12:

@@ -117,11 +117,11 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
 
 
 def of_models(ranked: Sequence[ClaimResult]) -> ClaimResult:
-    """Return the first result as the language models that measured the claim decide it together.
+    """Return the first result, with the joint decision of all language models that measured the claim.
 
-    Each model is one unit, with the result of one profile such as `quick` or `quick@gpt2`. A revision, such as an
-    early checkpoint, is none, and neither are several models that one profile compares, `quick@a,b`. All models must
-    decide the claim the same way: it is `disputed` if two decide it in opposite ways, and undecided if one is.
+    Each model is one unit, with the result of one profile such as `quick` or `quick@gpt2`. A revision, such as an early
+    checkpoint, does not count, nor does a profile that compares several models, `quick@a,b`. All models must decide the
+    claim the same way: it is `disputed` if two decide it in opposite ways, and undecided if one model does not decide.
     """
     first = ranked[0]
     base = re.escape(first.profile.partition("@")[0])

@@ -15,14 +15,14 @@ PARTS = Field(max_length=100)
 """The limit on lists of figures, tables and views."""
 
 MANY = Field(max_length=1000)
-"""The limit on lists with a drawn or labelled entry each, such as curves, ticks and arrows."""
+"""The limit on lists whose entries are each drawn or labelled, such as curves, ticks and arrows."""
 
 MOST_PANELS = 400
 FEW = Field(max_length=MOST_PANELS)
-"""The limit on lists of panels side by side, and of arrows in one, which avoid each other."""
+"""The limit on lists of panels side by side, and of arrows in one panel, whose labels must avoid each other."""
 
 MOST_PIECES = 10_000
-"""The most bars, ticks and arrows of all panels of a figure."""
+"""The largest number of bars, ticks or arrows in all panels of a figure together."""
 
 _LARGEST, _SMALLEST = 1e100, 1e-300  # matplotlib squares and divides the ends of its axes
 

@@ -93,10 +93,10 @@ def short_commits(commits: str) -> str:
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Return seeds as text, each run of successive ones in short: `0..9`, or `0..99, 1000..1003`."""
+    """Return seeds as text, with consecutive ones abbreviated: `0..9`, or `0..99, 1000..1003`."""
     starts = [at for at, seed in enumerate(seeds) if at == 0 or seed != seeds[at - 1] + 1]
     runs = [seeds[start:end] for start, end in pairwise([*starts, len(seeds)])]
-    least = 2 if len(runs) == 1 else 3  # seeds of a run that is written in short
+    least = 2 if len(runs) == 1 else 3  # consecutive seeds that are abbreviated
     return ", ".join(f"{run[0]}..{run[-1]}" if len(run) >= least else ", ".join(map(str, run)) for run in runs)
 
 

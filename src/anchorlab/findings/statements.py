@@ -15,7 +15,7 @@ from anchorlab.spec import JSON_CONFIG, unknown_name
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Statement:
-    """A claim of a study; an `own` one is not the paper's. A precondition holds for the claims named in `of`."""
+    """A claim of a study; an `own` one is not the paper's. A precondition is required by the claims named in `of`."""
 
     claim: Claim
     own: bool = False
@@ -27,7 +27,7 @@ class Statement:
         return self.claim.id.rpartition("/")[2]
 
     def required_by(self, other: "Statement") -> bool:
-        """Return whether this is a precondition of another claim of its study: by default of all but its own ones."""
+        """Return whether this is a precondition of another claim: by default, of all but the `own` ones."""
         needed = other.name in self.of or not (self.of or other.own)
         return self.claim.precondition and not other.claim.precondition and needed
 
@@ -84,7 +84,7 @@ class Statements:
 
 
 def where_met(claims: Sequence[Statement], results: Sequence[ClaimResult]) -> tuple[ClaimResult, ...]:
-    """Return results of a study's claims, in their order, without the values of those with a precondition not met."""
+    """Return the results of a study's claims, in order; a claim whose precondition is not met loses its value."""
     both = list(zip(claims, results, strict=True))
     unmet = [one for one, result in both if result.verdict == "not met"]
 

@@ -68,7 +68,7 @@ def draw_circuits(drawing: Drawing, figure: CircuitFigure, margin: float) -> Non
 
 
 def _wrapped(roles: tuple[str, ...]) -> list[str]:
-    """Return the names, wrapped to the length of the longest word within `_SHORTEST` and `_LONGEST`."""
+    """Return the names, wrapped at the length of the longest word, but between `_SHORTEST` and `_LONGEST`."""
     longest = max(len(word) for role in roles for word in role.split() or [role])
     return [fill(role, min(max(longest, _SHORTEST), _LONGEST)) for role in roles]
 

@@ -15,7 +15,7 @@ from anchorlab.report.style import LINES, MARKERS, MUTED
 
 _LABEL: dict[str, Any] = {"textcoords": "offset points", "size": 8, "linespacing": 1.05, "annotation_clip": False}
 _MOST_MARKERS = 30  # a curve with more points has no markers
-_MOST_TICKS = 12  # a logarithmic axis of fewer values has a tick at each, unless they are too near
+_MOST_TICKS = 12  # a logarithmic axis of up to this number of values has a tick at each, unless they are too near
 
 
 def draw_lines(drawing: Drawing, figure: LineFigure) -> None:
@@ -74,7 +74,7 @@ def _scale(axes: Axes, figure: LineFigure) -> None:
 
 
 def _powers(low: float, high: float) -> LogLocator:
-    """Return ticks at powers of ten, with twice and five times each between ends that are near."""
+    """Return ticks at powers of ten, and at 2 and 5 times each if the axis spans at most a factor of 100."""
     return LogLocator(subs=(1.0,) if log10(high / low) > 2 else (1.0, 2.0, 5.0))
 
 

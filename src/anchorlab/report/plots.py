@@ -25,7 +25,7 @@ from anchorlab.training.evaluation import UNEDITED
 
 _MOST_MAPS = 32  # in a figure
 _IN_A_ROW = 4
-_MOST_TICKS = 1000  # with texts, of a map
+_MOST_TICKS = 1000  # ticks with texts in a map
 _PANELS = ("candidate", "head")  # axes that become maps rather than rows or columns
 _OF_TOKENS = ("position", "query", "key")
 

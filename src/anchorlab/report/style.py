@@ -63,5 +63,5 @@ DRAWING: MappingProxyType[Any, Any] = MappingProxyType(
 
 
 def colour_and_marker(kind: int) -> tuple[str, str]:
-    """Return the look of points of a kind, from 0. Where colours begin anew, markers are shifted: 49 kinds differ."""
+    """Return the colour and marker of a kind of points, counted from 0; the first 49 kinds differ."""
     return LINES[kind % len(LINES)], MARKERS[(kind + kind // len(LINES)) % len(MARKERS)]

@@ -1,8 +1,8 @@
-"""Claims on the functions that measure them.
+"""Claims, declared on the functions that measure them.
 
 `@claim("Fig 16", "in every row", at_least(0.8))` makes a function the measure of a claim. Its docstring states the
-claim, then says how it is measured, in reports too. A measure is a pure function of what a study saw, so that it can be
-tested on runs made by hand.
+claim and then how it is measured; reports print both. A measure is a pure function of what a study saw, so that it can
+be tested on runs made by hand.
 """
 
 import sys
@@ -55,8 +55,8 @@ class Measure(Generic[Seen]):
     """A claim and the function that measures it; call it as the function.
 
     `name` is the function's, with dashes; `at` is the place in the study's paper. An `own` claim is not the paper's,
-    even in the study of a paper. A claim of `theory` is checked at sizes of ours. A `precondition` holds for the claims
-    named in `of`, or for all of the study. `case` holds the further argument of a function made by `claims`.
+    even in the study of a paper. With `theory`, the claim is checked at sizes of ours. A `precondition` is required by
+    the claims named in `of`, by default by all but the `own` ones. `case` holds the case of a claim made by `claims`.
     """
 
     name: str
@@ -258,7 +258,7 @@ def spread(values: Shaped[Tensor, "*unit"], of: str = "seeds") -> str:
 def judge(
     claim: Claim, measured: Measured, profile: str, paper_setting: bool = False, own: bool = False
 ) -> ClaimResult:
-    """Return the verdict on a claim from its measure's result; the other arguments are as in `Claim.judge`.
+    """Return the result of a claim, with its verdict, for what its measure returned; otherwise as `Claim.judge`.
 
     Errors: `SpecError` that names the claim, for a value of a type other than `Measured`.
     """

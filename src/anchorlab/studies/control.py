@@ -30,7 +30,7 @@ CHOSEN = "initial weights of the members judged after training"
 """The note of a control whose members were chosen by what they reach in training."""
 
 ELSEWHERE = "Members trained on another task"
-"""The title of the table of what these reach on the task that they were trained on."""
+"""The title of the table of the second control's metrics on the task that its members learned."""
 
 
 def with_controls(
@@ -41,11 +41,11 @@ def with_controls(
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
 ) -> Findings:
-    """Add to each claim of some findings its values on untrained members and on members trained on another task.
+    """Return findings whose claims also have their values on untrained members and on members trained on another task.
 
     Exact claims, and studies without experiments, have no control. If a claim judges only members that learned the
     task, the control uses the initial weights of those members if the trained runs are given, and has no value
-    otherwise. Members trained on another task replace the trained ones but keep their metrics, so that the same seeds
+    otherwise. Weights trained on another task replace the trained weights, but the metrics stay, so that the same seeds
     are judged; a claim that reads only metrics has no such control. If the analysis or a measure fails on a control,
     its note names the error.
 
@@ -85,7 +85,7 @@ def with_controls(
     found = swapped([others.get(index, one) for index, one in enumerate(trained)])
     initial = swapped([untrained[index] if index in others else one for index, one in enumerate(trained)])
     for name in judged:
-        # A claim that no weights change reads none of these, unless untrained members give our value by themselves.
+        # A value that is the same for all weights reads none, unless untrained members give it with their own metrics.
         if ours[name] == found[name] == initial[name] != never[name]:
             del found[name]
     claims = [replace(one, other_task=found.get(one.claim.id)) for one in claims]
@@ -102,7 +102,7 @@ def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
 def other_experiments(study: Study[Any], profile: str) -> dict[int, Experiment]:
     """Return the trainings on another task for a study's controls, by the index of the experiment each controls.
 
-    None for chosen seeds of a paper's own setting: there the copies would cost as much as the seeds.
+    Empty for chosen seeds of a paper's own setting, where the copies would cost as much as the seeds.
     """
     if study.other_task is None or (part_of(profile)[1] is not None and study.profile(profile).paper):
         return {}
@@ -116,9 +116,9 @@ def trainings(study: Study[Any], profile: str) -> list[Experiment]:
 
 
 class _Swapped(TrainedRun):
-    """Trained members with the weights of another run, and the metrics that their own training led them to.
+    """A run with its own metrics and the weights of another run.
 
-    So a measure chooses the members by what they learned. A measure of metrics alone keeps its value.
+    So a measure selects the same members as on the run itself, and a measure of metrics alone keeps its value.
     """
 
     def __init__(self, trained: TrainedRun, weights: TrainedRun) -> None:
@@ -164,7 +164,7 @@ def _control(study: Study[Any], measure: Measure[Any], seen: Any) -> Control:
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:
-    """Return what `compute` returns, or a control that names the error which untrained members caused."""
+    """Return what `compute` returns, or a control without a value whose note names the error."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as means of nothing, if no member learned

@@ -21,7 +21,7 @@ Draw = Callable[[Any], Drawn | Sequence[Drawn] | None]
 
 @dataclass(frozen=True)
 class _AlongTraining:
-    """A drawing of the splits and metrics `evaluated` of the runs."""
+    """A drawing along training; `evaluated` are the splits and metrics that it reads."""
 
     draw: Callable[[Reading], LineFigure]
     evaluated: Evaluated
@@ -40,7 +40,7 @@ def curves(
     log_y: bool = False,
     learned: float | None = None,
 ) -> Callable[[Reading], LineFigure]:
-    """Draw a metric of every run along training, a curve for each run with its range over seeds.
+    """Return a drawing of a metric along training: a curve for each run, with its range over seeds.
 
     Args:
         title, split, metric, caption, y_label, log_y: as in `anchorlab.studies.training_curves`
@@ -65,7 +65,7 @@ def curves(
 def split_curves(
     title: str, splits: Mapping[str, str], caption: str = kit.MEAN_AND_RANGE
 ) -> Callable[[Reading], LineFigure]:
-    """Draw the accuracy of the first run, and of no other, along training: a curve for each split.
+    """Return a drawing of the accuracy of the first run alone along training: a curve for each split.
 
     `splits` names each split's curve, as in `{"test on task": "unseen pair"}`. For another run call
     `anchorlab.studies.kit.split_curves`.
@@ -76,7 +76,7 @@ def split_curves(
 
 
 def against(title: str, quantity: Quantity[Any], x_label: str, y_label: str) -> Callable[[Reading], LineFigure]:
-    """Draw a quantity `[member]` of the runs against their labels, which are numbers, with its range over seeds."""
+    """Return a drawing of a quantity `[member]` against the labels of the runs, which are numbers: mean and range."""
 
     def draw(seen: Reading) -> LineFigure:
         values = quantity.of(seen)
@@ -87,7 +87,7 @@ def against(title: str, quantity: Quantity[Any], x_label: str, y_label: str) -> 
 
 
 def seed_by_seed(title: str, caption: str, *quantities: Quantity[Any]) -> Callable[[Reading], Table]:
-    """List quantities of every run `[member]`, with a row for each seed."""
+    """Return a drawing: a table with a row for each seed, and a column for each quantity `[member]` of each run."""
 
     def draw(seen: Reading) -> Table:
         columns = {f"{one.heading}, {label}": value for one in quantities for label, value in one.of(seen).items()}
@@ -97,5 +97,5 @@ def seed_by_seed(title: str, caption: str, *quantities: Quantity[Any]) -> Callab
 
 
 def by_seed(title: str, caption: str, columns: Callable[[Any], Mapping[str, Any]]) -> Callable[[Reading], Table]:
-    """List values `[member]` of the first run by heading, with a row for each seed."""
+    """Return a drawing: a table with a row for each seed of the first run and columns `[member]` by heading."""
     return lambda seen: kit.seed_table(title, caption, seen.first.experiment.members.seeds, columns(seen))

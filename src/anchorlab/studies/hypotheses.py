@@ -27,7 +27,7 @@ from anchorlab.training import TrainedRun
 class Hypothesis(Spec):
     """A statement about a metric at the end of training, averaged over the members of some runs.
 
-    A seed is one unit of its interval, even if it occurs in several runs.
+    Each seed is one unit of the interval, even if it occurs in several runs.
     `runs` selects experiments by their labels, with `*` for any text. Exactly one of `at_least`, `at_most` and `within`
     gives the values that support the statement.
     """
@@ -78,9 +78,9 @@ def _by_seed(runs: Sequence[TrainedRun], split: str, metric: str) -> Float[Tenso
 
 
 class WithRuns(Reading):
-    """A study's reading, with the experiments' labels of its runs.
+    """A study's reading, with the label of each run.
 
-    The labels come from this study's experiments: a run keeps the label of the study that trained it first.
+    The labels are those of this study's experiments: a stored run keeps the label of the study that trained it first.
     """
 
     def __init__(self, own: Reading, labels: Sequence[str]) -> None:

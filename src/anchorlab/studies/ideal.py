@@ -11,7 +11,7 @@ def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[s
     The predictor knows the training distribution, so it is wrong on a split with a different one. Metrics of the most
     probable token are left out, since they are meaningless when the likeliest tokens tie.
 
-    The prediction of a task of vectors is the mean of its law, so its scores are the least squared error's.
+    For a task of vectors, the predictor returns the mean of the target, which has the least expected squared error.
 
     Errors: `SpecError` for a task without an exact predictor, or an unknown split.
     """

@@ -19,7 +19,7 @@ NOUNS = {
     "gated-linear-attention": ("a gated linear attention", "gated linear attentions"),
     "fnn": ("a fully connected network", "fully connected networks"),
 }
-"""What one model of a kind is called, and what several are; others are models of their kind."""
+"""The singular and the plural for models of each kind; models of any other kind are `models of kind ...`."""
 
 SWITCHES = {
     "residual": "residual connections",
@@ -36,7 +36,7 @@ IN_ORDER, MOST = 3, 5
 
 
 def in_words(experiments: Sequence[Experiment], beside: Sequence[Experiment] = ()) -> str:
-    """Describe the setting of experiments: with `beside`, only what differs from these others, and no schedules.
+    """Describe the setting of experiments; given others as `beside`, only what differs from them, without schedules.
 
     >>> in_words(study("anchor/mechanism").experiments_of("quick"))
     'a decoder of 2 layers of 1 head, width 64 (109 k parameters); 2000 training sequences; 600 steps in batches of 50 '
@@ -53,9 +53,9 @@ def joined(words: Sequence[str]) -> str:
 
 
 def listed(values: Iterable[float], text: "Callable[[float], str] | None" = None) -> str:
-    """List different values, `text` of each: three in their order, up to five by size, else the ends.
+    """List distinct values as text: up to three in their order, up to five by size, of more only the ends.
 
-    Whole numbers in a row are `1 to 8`, and at equal distances `500, 1000, ..., 7000`.
+    More than three consecutive integers are `1 to 8`, more than five at equal distances `500, 1000, ..., 7000`.
     """
     text = text or _number
     found = list(dict.fromkeys(values))
@@ -128,7 +128,7 @@ def _time(recipes: Sequence[Recipe]) -> str:
 
 
 def _in_other_unit(experiments: Sequence[Experiment]) -> str:
-    """Return the epochs of trainings in steps, and the steps of those in epochs, if all have as many."""
+    """Return the duration in the other unit, such as ` (15 epochs)` for 600 steps; empty if trainings differ."""
     sizes = [0 if one.members.data_size else getattr(one.recipe.data, "size", 0) for one in experiments]
     found = {(one.recipe.unit, one.steps, one.recipe.batch, size) for one, size in zip(experiments, sizes, strict=True)}
     ((unit, steps, batch, size),) = found if len(found) == 1 else [("", 0, 0, 0)]
@@ -155,7 +155,7 @@ def _optimiser(experiments: Sequence[Experiment], brief: bool) -> str:
 
 
 def _schedule(recipes: Sequence[Recipe], peak: float) -> str:
-    """Return where a learning rate comes from and goes to, if this is the same in all recipes."""
+    """Describe the schedule of a learning rate; empty if it is constant or differs between recipes."""
     first, schedule = recipes[0], recipes[0].schedule
     if schedule.kind == "constant" or len({(one.schedule, one.unit, one.duration) for one in recipes}) > 1:
         return ""
@@ -177,7 +177,7 @@ def _seeds(experiments: Sequence[Experiment]) -> str:
 
 
 def _whole(specs: Sequence[ModelSpec], field: str) -> list[int]:
-    """Return a field of every specification, nothing unless all have a whole number there."""
+    """Return the values of a field in all specifications; empty unless all have an integer there."""
     found = [value for spec in specs if isinstance(value := getattr(spec, field, None), int)]
     return found if len(found) == len(specs) else []
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from anchorlab.findings.interval import FEW, LEVEL, Interval, all_equal, neighbours, student
 
 Statistic = Callable[[Float[Tensor, "unit *value"]], Any]
-"""What makes one number of units, such as `torch.median`."""
+"""A function that reduces units to one number, such as `torch.median`."""
 
 RESAMPLES = 10_000
 SEED = 0
@@ -23,9 +23,10 @@ _AT_ONCE = 2**20  # values that are resampled at once
 def interval(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = None) -> Interval | None:
     """Return the 95 % interval of `taken` of the units, by default their mean.
 
-    Below `FEW` units it is Student's: the value plus and minus t times the standard error of the units' own values. If
-    all resamples give one value, it reaches to the `neighbours` of the value. None for fewer than two units, for units
-    with equal own values, whose interval would have no width, and if a value is not finite.
+    A unit's own value is `taken` of this unit alone. Below `FEW` units the interval is Student's: the value plus and
+    minus t times the standard error of the own values. Otherwise it is the bootstrap's, or, if all resamples give one
+    value, that of `neighbours`. None for fewer than two units, for equal own values, whose interval would have no
+    width, and if a value is not finite.
 
     Args:
         units: [unit], one value for each independent unit, or [unit value] if `taken` reads several of each

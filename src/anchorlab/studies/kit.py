@@ -45,7 +45,7 @@ def at_end(run: TrainedRun, split: str, metric: str, edit: str = "none", group: 
 
 
 def read(run: TrainedRun, kind: type[Values], measure: Callable[[TrainedRun], Values]) -> Values:
-    """Return what `measure` finds in a run, each field of the result a reading, as `TrainedRun.reading` describes.
+    """Return what `measure` finds in a run; each field of the result is a reading, as in `TrainedRun.reading`.
 
     Args:
         run: a finished run, with weights or kept without them
@@ -87,7 +87,7 @@ def mean_and_range(values: Float[Tensor, "member"]) -> tuple[float, float, float
 
 
 def example(task: Task, batch: Batch, among: Bool[Tensor, "batch"]) -> tuple[int, tuple[str, ...]]:
-    """Return the index in a batch of the first chosen sequence, and its tokens as text."""
+    """Return the index in a batch of the first sequence that `among` selects, and its tokens as text."""
     place = int(among.nonzero()[0])
     return place, tuple(token.text for token in task.render(batch.inputs[place : place + 1])[0].tokens)
 
@@ -200,7 +200,7 @@ def seed_table(title: str, caption: str, seeds: Sequence[int], columns: Mapping[
 def mean_table(
     title: str, caption: str, heading: str, rows: Mapping[str, Mapping[str, Float[Tensor, "member"]]]
 ) -> Table:
-    """Return a table with a row for each label, under `heading`, and the means over seeds of its named columns."""
+    """Return a table of means over seeds, with named columns and a row for each label under `heading`."""
     columns = next(iter(rows.values()))
     return Table(
         title=title,

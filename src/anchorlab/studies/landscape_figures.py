@@ -12,7 +12,7 @@ _IN_A_ROW, _MOST_MAPS, _MOST_SETS = 4, 32, 24
 
 
 def sizes_figure(title: str, found: Landscape, share: float, members: Sequence[int]) -> LineFigure:
-    """Return the lowest loss with each number of units, a curve for each member, with the threshold dashed."""
+    """Return the figure of the lowest loss with each number of units: a curve for each member, the threshold dashed."""
     rise = (found.best_loss - found.loss[:, -1:]) / found.effect.unsqueeze(1)
     sizes = range(len(found.units) + 1)
     return LineFigure(

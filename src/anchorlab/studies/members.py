@@ -58,11 +58,11 @@ def held(experiment: Experiment, stores: Sequence[Store]) -> Run | None:
 
 
 def asked(experiments: Sequence[Experiment], stores: Sequence[Store]) -> list[Experiment]:
-    """Return what to ask the first store for: experiments as they are, or single members where others are held.
+    """Return what to train in the first store: whole experiments, or the missing members if the stores have others.
 
-    Finished runs of the first store stay: which runs are trained together, and so every byte, must not depend on what
-    is finished, and what a kill left beside a finished run has to be removed. Runs that only another store has are not
-    asked for.
+    Finished runs of the first store are included: which runs are trained together, and so every byte, must not depend
+    on what is finished, and what a kill left next to a finished run has to be removed. Runs that only another store has
+    are left out.
     """
     found = []
     for experiment in experiments:

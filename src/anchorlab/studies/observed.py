@@ -14,7 +14,7 @@ class Observed(Generic[Seen]):
 
     Fields
         seen: the argument of the claims
-        untrained: the same of a model without training, the control of every claim; None for no such control
+        untrained: the same for an untrained model, as the control of every claim; None for no such control
         model: the measured model in words, such as its name, revision and number of parameters
         seeds: the seeds of what the study draws, in words
     """

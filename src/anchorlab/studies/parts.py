@@ -24,7 +24,7 @@ from anchorlab.training import TrainedRun
 
 
 def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> Path:
-    """Write a part of a finished run of one member into the store at `root`; return its folder.
+    """Write a finished run of one member as a part into the store at `root`; return its folder.
 
     Args:
         study: the study whose claims are judged on it
@@ -49,7 +49,7 @@ def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> P
 def seeds_with_parts(study: Study[Any], profile: str, stores: Sequence[Store]) -> tuple[int, ...]:
     """Return the seeds of a profile for which the stores have a run of every experiment.
 
-    None if the number of seeds is part of the profile's setting.
+    Empty if the number of seeds is part of the profile's setting.
     """
     own = sorted({seed for one in study.experiments_of(profile) for seed in one.members.seeds})
     found = []

@@ -13,8 +13,8 @@ class Profile(Generic[Setting]):
 
     Args:
         setting: the sizes that differ between profiles, a frozen value
-        note: what the paper leaves open and what is ours; shown in every report after what the experiments say of
-            themselves, as `Study.note_of` has it
+        note: what the paper leaves open and what is ours; every report shows it after a description of the
+            experiments, as in `Study.note_of`
         paper: whether this is the paper's own setting, for all claims, or the names of the claims for which it is
     """
 

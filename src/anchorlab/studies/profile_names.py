@@ -15,7 +15,7 @@ from anchorlab.training import Experiment, Members
 from anchorlab.training.members import read_seeds
 
 SIGN = "@"
-"""What separates the names of profile, model and revision."""
+"""The separator between profile, model and revision in a name."""
 
 Setting = TypeVar("Setting")
 
@@ -52,7 +52,7 @@ def parts(profile: str) -> tuple[str, str | None, str | None]:
 
 
 def part_of(profile: str) -> tuple[str, tuple[int, ...] | None]:
-    """Split a profile's name into the whole profile's and the chosen seeds, None for all.
+    """Split a profile's name into the name of the whole profile and the chosen seeds; None for all seeds.
 
     Errors: `SpecError` for seeds that cannot be read.
     """
@@ -70,8 +70,8 @@ def part_name(profile: str, seeds: Sequence[int]) -> str:
 def with_number_of_seeds(setting: Setting, number: int) -> Setting:
     """Return a setting with another number of seeds.
 
-    Integer fields `seeds` become `number`; those below the setting's largest stay where `number` is larger. Members are
-    cut to their first ones, and continued by the next seeds where they differ in nothing else.
+    An integer field `seeds` becomes `number` if it has the largest number of the setting, else at most `number`. Of
+    `Members`, the first `number` stay; if there are fewer and they differ in their seeds alone, the next seeds follow.
     """
     counted: Setting = _counted(setting, number, max(_numbers(setting), default=number))
     return counted
@@ -109,7 +109,7 @@ def _numbers(value: Any) -> Iterator[int]:
 
 
 def _counted(value: Any, number: int, largest: int) -> Any:
-    """Return a setting with `number` seeds in place of `largest`, and fewer where it has fewer."""
+    """Return a setting with `number` in place of `largest` seeds, and at most `number` in its other fields."""
     if isinstance(value, Members):
         if number <= len(value) or value != Members(seeds=value.seeds, hold=value.hold):
             return value.take(range(min(number, len(value))))

@@ -20,7 +20,7 @@ def quick_recipe(
 ) -> Recipe:
     """Return a recipe for narrow models: few steps, a large learning rate and strong weight decay.
 
-    `evaluations` is the number of evaluations along training, `checkpoints` of saved weights (None: only at the end).
+    `evaluations` and `checkpoints` are their numbers along training; `checkpoints=None` saves the last weights alone.
     """
     return Recipe(
         data=FixedSample(size=size),

@@ -30,18 +30,18 @@ Evaluated = tuple[Iterable[str], Iterable[str]]
 """Names of splits and of metrics."""
 
 reading = cached_property
-"""Marks a method of a `Reading`, or wraps a function of one, that reads anything else; it is called at most once."""
+"""Decorator of a method of a `Reading`, or wrapper of a function that takes one; the result is computed once."""
 
 
 class Reading:
-    """The base of what a study reads.
+    """The base class of what a study reads from its runs.
 
     Args:
         runs: the finished runs by the label that the study's `trains` gives them; empty if it trains nothing
         setting: the setting of the profile
 
-    A study that reads no runs may say on which `seeds` it draws its own data and which pretrained `model` it observes,
-    in words, and what the same readings are of an `untrained` model.
+    A study that reads no runs may set `seeds`, the seeds of its own data in words, `model`, the pretrained model in
+    words, and `untrained`, the same readings of an untrained model.
     """
 
     setting: Any
@@ -89,10 +89,10 @@ class ByRun(Mapping[Any, Value]):
 
 
 class Quantity(Generic[Value]):
-    """A quantity of each run, declared in the body of a `Reading`; there it is a `ByRun`.
+    """A quantity of each run, declared in the body of a `Reading`, whose instances have its values as a `ByRun`.
 
     Args:
-        read: reads it of a run
+        read: computes it for one run
         heading: its name in tables; by default the name it is declared by
         evaluated: the splits and metrics that it reads, which some experiment has to evaluate
     """
@@ -119,17 +119,17 @@ class Quantity(Generic[Value]):
 def at_end(
     split: str, metric: str, edit: str = "none", group: str = "all", heading: str = ""
 ) -> Quantity[Float[Tensor, "member"]]:
-    """Read each member's value of a metric at the end of training. Arguments as in `anchorlab.studies.at_end`."""
+    """Declare each member's value of a metric at the end of training. Arguments as in `anchorlab.studies.at_end`."""
     return Quantity(lambda run: kit.at_end(run, split, metric, edit, group), heading, ([split], [metric]))
 
 
 def of_first(read: Callable[[TrainedRun], Value]) -> cached_property[Value]:
-    """Read anything of the first run, for a study of one run."""
+    """Declare what `read` returns for the first run, for a study of one run."""
     return reading(lambda seen: read(seen.first))
 
 
 class first_at_end(cached_property[Float[Tensor, "member"]]):  # noqa: N801 - used as the functions here
-    """Read each member's value of a metric at the end of the first run. Arguments as in `anchorlab.studies.at_end`."""
+    """Each member's value of a metric at the end of the first run. Arguments as in `anchorlab.studies.at_end`."""
 
     def __init__(self, split: str, metric: str) -> None:
         super().__init__(lambda seen: kit.at_end(seen.first, split, metric))
@@ -139,19 +139,19 @@ class first_at_end(cached_property[Float[Tensor, "member"]]):  # noqa: N801 - us
 def along(
     split: str, metric: str, edit: str = "none", group: str = "all", heading: str = ""
 ) -> Quantity[Float[Tensor, "member step"]]:
-    """Read each member's values of a metric at every evaluation. Arguments as in `anchorlab.studies.at_end`."""
+    """Declare each member's values of a metric at every evaluation. Arguments as in `anchorlab.studies.at_end`."""
     return Quantity(lambda run: kit.along(run, split, metric, edit, group)[1], heading, ([split], [metric]))
 
 
 def sampled(split: str, n: int) -> cached_property[Batch]:
-    """Draw sequences of a split of the first run's task, the same each time."""
+    """Declare `n` sequences of a split of the first run's task, the same each time."""
     return of_first(lambda run: run.experiment.task.sample(split, n, seed=0))
 
 
 def crossing(
     split: str, metric: str, level: float, falling: bool = False, heading: str = ""
 ) -> Quantity[Float[Tensor, "member"]]:
-    """Read the optimiser step at which a metric first passes a level; infinite for a member that never does.
+    """Declare the optimiser step at which a metric first passes a level; infinite for a member that never does.
 
     Between two evaluations the metric is taken to change linearly.
 

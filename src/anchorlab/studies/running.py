@@ -44,13 +44,13 @@ def run_study(
     parts: Sequence[Store] = (),
     claims: Sequence[str] = (),
 ) -> Findings:
-    """Train what the store lacks, analyse the runs, and keep the findings in the store.
+    """Train what the store lacks, analyse the runs, and return the findings, which the store keeps.
 
     Members that were trained alone, on other days or machines, are not trained again: a run of the seeds 1000 to 1004
     is put together from their runs in this store and in `parts`.
 
     Every claim is also measured on untrained members of the same experiments and, in studies with another task, on
-    members trained on that task. A study without experiments measures something else, such as a pretrained model.
+    members trained on that task. A study without experiments has no runs; it measures, for example, a pretrained model.
 
     The answers of models behind servers are kept in the store too, in `answers`.
 
@@ -143,7 +143,7 @@ def _of_claims(
         try:
             findings = some.findings(profile, runs, time.monotonic() - began, device)
             return with_controls(some, findings, store, runs, device, report)
-        except NotTrainedError as error:  # untrained members did not show that it is read
+        except NotTrainedError as error:  # the claims did not read this run on untrained members
             labels.add(error.label)
 
 

@@ -28,8 +28,8 @@ class Chosen:
 
     Fields
         study: the study before any change
-        changes: what a TOML file says; a list is one value if the field holds a list, else it makes several studies
-        source: this file
+        changes: what a TOML file says; a list makes several studies, unless the field itself holds a list
+        source: the TOML file
         code: the Python file with the study
     """
 
@@ -41,7 +41,7 @@ class Chosen:
     def studies(
         self, profile: str, options: Mapping[str, Any], seeds: tuple[int, ...] | None = None
     ) -> list[Study[Any]]:
-        """Return the changed study, one for each combination if several values are listed.
+        """Return the changed study, or one for each combination of values if several are listed.
 
         Args:
             profile: the profile to run
@@ -81,7 +81,7 @@ class Chosen:
 
     @contextmanager
     def _in_file(self, options: Mapping[str, Any]) -> Iterator[None]:
-        """Within `with`, make errors of what the TOML file says name the file."""
+        """Return a context in which errors in the values of the TOML file name the file."""
         try:
             yield
         except SpecError as error:
@@ -164,12 +164,12 @@ def _changed(chosen: Sequence[Chosen], path: Path) -> Chosen:
     (base,) = chosen
     if base.source is not None:
         raise SpecError("vary", f"{base.source} varies a study itself", "name the study that it varies")
-    apart = f"{own_name('own', path)}-{base.study.name.replace('/', '-')}"  # of other studies that the file changes
+    apart = f"{own_name('own', path)}-{base.study.name.replace('/', '-')}"  # a separate name for each study
     return replace(base, changes=read if read.name else read.replace(name=apart), source=path)
 
 
 def _choices(study: Study[Any], profile: str, path: str, value: Any) -> list[Any]:
-    """Return the values to take one after the other."""
+    """Return the values of a field, one for each study; a list is one value if the field itself holds a list."""
     experiments = study.experiments_of(profile)
     if not experiments:
         raise SpecError(path, f"{study.name} trains nothing", "leave it out")

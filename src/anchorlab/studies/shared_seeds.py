@@ -13,10 +13,10 @@ from anchorlab.studies.interval import Statistic, interval
 def over_shared(
     rows: Shaped[Tensor, "seed *condition"], taken: Statistic, of: str = "seeds", detail: str = ""
 ) -> Measurement:
-    """Measure `taken` over several seeds, such as a ratio of the means of two conditions.
+    """Return the measurement of `taken` over seeds, such as a ratio of the means of two conditions.
 
-    Its units are `taken` of each seed alone, leaving out values that are not finite. A seed's values in all conditions
-    stay together in its interval, which is as in `anchorlab.studies.interval`.
+    The units are `taken` of each seed alone, without values that are not finite. The interval is as in
+    `anchorlab.studies.interval`, over whole seeds: a seed's values in all conditions stay together.
 
     Args:
         rows: the values of each seed, or other unit, in each condition; empty for not measured

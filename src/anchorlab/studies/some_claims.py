@@ -17,7 +17,7 @@ class NotTrainedError(Exception):
     """A claim reads a run that is not trained yet.
 
     Fields
-        label: the run's
+        label: the label of the run
     """
 
     def __init__(self, label: Any) -> None:
@@ -26,7 +26,7 @@ class NotTrainedError(Exception):
 
 
 class _Runs(Mapping[Any, TrainedRun]):
-    """The runs of a study as far as they are known; it notes the labels that are asked for."""
+    """The known runs of a study by label; `asked` collects the labels that are read."""
 
     def __init__(self, labels: Sequence[Any], known: Mapping[Any, TrainedRun]) -> None:
         self._labels, self._known = labels, known
@@ -48,7 +48,7 @@ class _Runs(Mapping[Any, TrainedRun]):
 
 
 def with_claims(study: Study[Any], names: Iterable[str]) -> Study[Any]:
-    """Return a study of some claims, with the preconditions of these, that draws nothing.
+    """Return a study with the named claims and their preconditions alone, which draws nothing.
 
     Errors: `SpecError` for an unknown claim, and for a study that does not say what it `reads`.
     """
@@ -91,7 +91,7 @@ def of_labels(study: Study[Any], labels: Iterable[Any]) -> Study[Any]:
 
 
 def labels_read(study: Study[Any], setting: Any, untrained: Sequence[TrainedRun]) -> set[Any]:
-    """Return the labels of the runs that a study's claims read, as far as untrained members show."""
+    """Return the labels of the runs that a study's claims read when they measure untrained members."""
     assert study.reads is not None
     labels = list(study.labelled(setting))
     runs = _Runs(labels, dict(zip(labels, untrained, strict=True)))

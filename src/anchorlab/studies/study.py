@@ -40,7 +40,7 @@ PAPERS = {
 """The short name of each family's paper, the beginning of its claims' sources."""
 
 PAPER = "paper"
-"""The profile with which the notes of others compare theirs."""
+"""The profile to which the notes of other profiles compare their settings."""
 
 SMOKE_NOTE = "The smallest setting that exercises the code."
 
@@ -67,8 +67,8 @@ class Study(Generic[Setting]):
         own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default if no family,
             `paper` or profile names a paper
         chosen_on: the seeds used to choose the settings by looking at results; no profile may train them
-        other_task: returns, for an experiment on heads or mechanisms, a task of equal shape on which a second control
-            trains instead, or None; by default no such control
+        other_task: returns, for an experiment on heads or mechanisms, another task of the same shape, on which the
+            members of a second control are trained, or None; by default no such control
         keeps: takes every reading (`TrainedRun.reading`) that the claims need of one run's weights, so that a part can
             be kept without weights; `metrics_alone` if they need none; None for a study without parts
 
@@ -193,10 +193,9 @@ class Study(Generic[Setting]):
         return Profile(of_model(found.setting, model, revision), note)
 
     def note_of(self, profile: str) -> str:
-        """Return the setting of a profile in words: its experiments, those of the paper's profile, and its own note.
+        """Return the setting of a profile in words: its experiments, what differs in the paper's profile, and its note.
 
-        Of the paper's profile only what differs is said; a study that trains nothing has its note alone.
-        Errors: `SpecError` for an unknown profile.
+        A study that trains nothing has the note alone. Errors: `SpecError` for an unknown profile.
         """
         chosen, base = self.profile(profile), part_of(parts(profile)[0])[0]
         own = list(self.labelled(chosen.setting).values()) if parts(profile)[1] is None else []
@@ -308,7 +307,7 @@ class Study(Generic[Setting]):
         reused: int = 0,
         observed: Observed[Any] | None = None,
     ) -> Findings:
-        """Read and draw finished runs of a profile's experiments, or what was observed, and judge the claims.
+        """Return the findings of a profile from finished runs of its experiments, or from what was observed.
 
         `seconds`, plus the time of the analysis, and `reused` go into the provenance.
         """
@@ -334,7 +333,7 @@ class Study(Generic[Setting]):
         )
 
     def see(self, runs: Sequence[TrainedRun], setting: Setting) -> Reading:
-        """Return what is read of finished runs of a setting's experiments, in their order."""
+        """Return the reading of finished runs, given in the order of the setting's experiments."""
         assert self.reads is not None
         return self.reads(dict(zip(self.labelled(setting), runs, strict=True)), setting)
 

@@ -20,7 +20,7 @@ from anchorlab.training.members import seeds_of
 
 
 class _File(Spec):
-    """What every such file may hold: tables that change fields of experiments, and hypotheses about the runs."""
+    """What a file of a study or a sweep may hold: tables that change experiments, and hypotheses about the runs."""
 
     name: str | None = None
     model: dict[str, Any] = Field(default_factory=dict)
@@ -62,8 +62,8 @@ class StudyFile(_File):
 def read_study(path: Path, at: str = "study") -> StudyFile:
     """Read a study and its changes from a TOML file; `at` is the option that names the file.
 
-    Errors: `SpecError` that names the file and the field, also for a profile with a pretrained model: its address would
-    send requests, with a key, to a server of the file's choice.
+    Errors: `SpecError` that names the file and the field, also for a profile with a pretrained model: the file could
+    otherwise have requests sent, with a key, to any server.
     """
     data = read_toml(path, at)
     if "grid" in data:
@@ -149,6 +149,6 @@ def _task(given: str | dict[str, Any], path: Path) -> Task:
 
 
 def own_name(family: str, path: Path) -> str:
-    """Return the name of a study after the file that declares it."""
+    """Return the name of a study: `family`, and the name of the file that declares it."""
     words = re.sub(r"[^\w-]+", "-", path.stem)
     return f"{family}/{words}"

@@ -53,8 +53,8 @@ def sweep_study(
     `members.initialisation_scale`) apply to every member. All else stays the same: by default `model` and `recipe` are
     small, and the seeds are equal at every point. The findings are kept under `name`, by default one such as
     `sweep/layers-1f0a9c` with a digest of all settings, so that only the same sweep replaces them. A single numeric
-    quantity makes curves, one per split; two quantities, or one of words, make maps; of more, the first make rows of
-    maps. The study has only the profile `quick` and no claims.
+    quantity makes curves, one per split; one of words, or two quantities, make a map per split; with more, each
+    combination of all but the last two makes a row of maps. The study has only the profile `quick` and no claims.
 
     `seeds` may be members with settings of their own.
 
@@ -96,7 +96,7 @@ def _check(vary: Vary) -> None:
 
 
 def _name(vary: Vary, metric: str, experiments: Sequence[Experiment]) -> str:
-    """A name that no other sweep has: of another task, model, recipe, seeds, values or metric."""
+    """Return a name that changes with the task, the model, the recipe, the seeds, the values and the metric."""
     settings = "".join((metric, *vary, *(one.cell.address for one in experiments)))
     words = "-by-".join(re.sub(r"\W+", "-", quantity(path)) for path in vary)
     return f"sweep/{words}-{sha256(settings.encode()).hexdigest()[:6]}"
@@ -107,7 +107,7 @@ def _at_point(base: Experiment, point: Mapping[str, Value]) -> Experiment:
 
 
 def _figures(title: str, vary: Vary, scores: Mapping[str, Tensor], metric: str) -> list[Figure]:
-    """Curves of `[point member]` over one quantity of numbers, else maps; none where these would be too many."""
+    """Return curves of scores `[point member]` over one numeric quantity, else maps; none if there are too many."""
     paths, values = list(vary), list(vary.values())
     numbers = [float(value) for value in values[0] if _is_number(value)]
     if len(paths) == 1 and len(numbers) == len(values[0]):

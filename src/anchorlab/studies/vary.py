@@ -9,7 +9,7 @@ from anchorlab.errors import SpecError
 from anchorlab.training import Experiment
 from anchorlab.training.field_paths import Value, value_at, with_values
 
-_LONGEST = 80  # signs of a name
+_LONGEST = 80  # characters of a name
 
 
 def changed(
