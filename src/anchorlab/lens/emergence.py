@@ -87,7 +87,7 @@ def emergence(
         run: the trained run.
         measure: returns named numbers, one for each member, such as detector scores or path attentions.
         steps: the training steps to measure at; None: all checkpoints.
-        progress: as in `effects`, by checkpoints.
+        progress: as in `effects`, counted in checkpoints.
     """
     steps = tuple(run.checkpoints if steps is None else steps)
     if not steps:

@@ -31,10 +31,10 @@ def frequency_norms(values: Float[Tensor, "*lead number feature"]) -> Float[Tens
 
 
 def key_frequencies(norms: Float[Tensor, "*lead frequency"], share: float = 0.9) -> Bool[Tensor, "*lead frequency"]:
-    """Return the fewest frequencies, without 0, whose squared norms are at least this share of all without 0.
+    """Return a mask of the key frequencies, the fewest whose squared norms sum to at least `share` of the total.
 
-    There are none if all norms are 0, or if one is not finite. The source names the key frequencies of its models by
-    eye, from the embedding and the logits.
+    Frequency 0 counts in neither sum. No frequency is key if all norms are 0, or if one is not finite. The source names
+    the key frequencies of its models by eye, from the embedding and the logits.
 
     Args:
         norms: from `frequency_norms`
@@ -64,14 +64,14 @@ def restricted_loss(
     keys: Bool[Tensor, "*lead frequency"],
     scored: Bool[Tensor, "first second"] | None = None,
 ) -> Float[Tensor, "*lead"]:
-    """Return the cross-entropy of the logits' constant and key waves alone, cos and sin of 2πk(a + b)/p.
+    """Return the cross-entropy of logits reduced to their constant and key waves, cos and sin of 2πk(a + b)/p.
 
-    It falls while a model learns to add, before its test loss falls. Section 5.1 counts 20 terms of five frequencies,
-    the four products of a wave of a and a wave of b. Like the authors' notebook, this keeps their two combinations that
-    are waves of the sum, and drops the waves of a - b.
+    It falls while a model learns to add, before its test loss falls. Section 5.1 counts 20 terms for five frequencies:
+    for each, the four products of a wave of a and a wave of b. Like the authors' notebook, this function keeps only the
+    two combinations of these products that are waves of a + b, and drops the waves of a - b.
 
     With many key frequencies and most pairs in training, a model that only memorises has a low restricted loss, too:
-    the mean over all pairs with one sum tells the answer.
+    the mean over all pairs with the same sum reveals the answer.
 
     Args:
         logits: of all pairs (a, b), in cyclic order
@@ -90,7 +90,7 @@ def excluded_loss(
 ) -> Float[Tensor, "*lead"]:
     """Return the cross-entropy of the logits without their key waves, cos and sin of 2πk(a + b)/p.
 
-    It rises while a model comes to rely on these waves; of a model that memorises it stays near the training loss.
+    It rises while a model comes to rely on these waves; for a model that memorises, it stays near the training loss.
 
     Args:
         logits, answers, keys: as in `restricted_loss`; frequency 0 is never removed

@@ -37,11 +37,11 @@ class Generation:
     """What a model has generated after each text.
 
     Fields
-        said: the generated text, without what ends it
-        ids: the generated tokens of each text, with the one that ends it
-        logits: the logits before each generated token, `[token output]` for each text
+        said: the generated text, without the token that ends it
+        ids: the generated tokens of each text, with the token that ends it
+        logits: the logits that each generated token was chosen from, `[token output]` for each text
         record: by site, the values at the positions that predict each generated token. `[token ...]` for each text,
-            without the axes batch and position; a pattern has the axes `[token head key]`, and ends with zeros
+            without the axes batch and position; an attention pattern is `[token head key]`, padded with zeros
     """
 
     said: tuple[str, ...]
@@ -72,14 +72,14 @@ def generate(
 
     Args:
         model: a pretrained model with a tokenizer.
-        tokens: how many are generated at most for each text; fewer where the model's context ends.
+        tokens: the most tokens to generate for each text; fewer if the model's context is full earlier.
         interventions: as in `look`, but without rules that take values from other sequences (`mean`, `resample`,
             `patch`), and without a choice of positions.
         record: sites, or patterns of these, whose values are recorded.
         chat: whether each text is put to the model as a user's turn, in the tokenizer's chat template.
         temperature: 0 takes the likeliest token; otherwise tokens are drawn from the probabilities of
             `logits / temperature`.
-        seed: of these draws; each text has draws of its own.
+        seed: the seed of the draws; each text has draws of its own.
         cache: whether keys and values of earlier tokens are kept, which changes results by rounding; False reads the
             whole text again for every token.
     """
@@ -143,7 +143,7 @@ _Said = tuple[Int[Tensor, "token"], Float[Tensor, "token output"], Mapping[str, 
 
 @dataclass
 class _Generating:
-    """Generates after some texts of one length."""
+    """Generates continuations of several texts of the same length."""
 
     model: Any
     access: Access
@@ -205,7 +205,7 @@ class _Generating:
         return value
 
     def _of_text(self, row: int, ids: Tensor, logits: Tensor, end: int | None) -> _Said:
-        """Return what belongs to one text, up to the token that ends it."""
+        """Return the tokens, logits and recorded values of one text, up to the token that ends it."""
         ends = (ids == end).nonzero().flatten() if end is not None else ids[:0]
         count = int(ends[0]) + 1 if len(ends) else len(ids)
         record = {}

@@ -24,7 +24,7 @@ def own_task(model: AnyModel, task: Task | str | None) -> Task:
 
 
 def check_fits(model: Ensemble, task: Task) -> None:
-    """Raise `SpecError` if the model cannot read the task's sequences, or has another number of outputs."""
+    """Raise `SpecError` if the model cannot read the task's sequences, or their numbers of outputs differ."""
     remedy = "give the task that the model was trained on"
     batch = task.sample(task.splits[-1], 1, seed=0)
     try:

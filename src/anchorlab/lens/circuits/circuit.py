@@ -23,8 +23,8 @@ class CircuitPath:
         layer, head: the head, both from 0.
         rule: the queries and their key.
         attention: the model's own mean attention along the path.
-        cut_loss: the circuit's `live_loss` without the path. Its queries then follow the head's other paths, or the
-            explanation's rest.
+        cut_loss: the circuit's `live_loss` without the path. The path's queries then follow the head's other paths,
+            or the `rest` of the head's explanation.
         mapped_cut_loss: the circuit's `loss`, with attention maps, without the path.
     """
 
@@ -58,9 +58,9 @@ class Circuit(Drawable):
         threshold: the bound on `loss` and `live_loss` during the search.
         model_loss: the loss of the unchanged model.
         loss: the loss with attention maps in place of all attention, as in the paper.
-        live_loss: the loss if only queries without a path are replaced; queries with a path attend as the model
-            computes it from the resulting stream. So this loss also depends on heads that only determine where later
-            heads attend.
+        live_loss: the loss if only the attention of queries without a path is replaced; queries with a path keep the
+            attention that the model computes from the resulting stream. So this loss also depends on heads that only
+            determine where later heads attend.
         empty_loss: the loss with uniform attention in every head.
         rest_loss: the loss of the model if the queries of the circuit's paths attend uniformly and all other attention
             is unchanged.
@@ -98,7 +98,7 @@ class Circuit(Drawable):
         return tuple(head for head, one in self.explanations.items() if one is None)
 
     def without(self, path: CircuitPath) -> dict[Head, Explanation | None]:
-        """Return the explanations with one path cut; its queries follow their other paths, or the rest."""
+        """Return the explanations with one path cut; the path's queries follow their other paths, or the `rest`."""
         head = path.layer, path.head
         one = self.explanations[head]
         return {**self.explanations, head: one and one.without(path.rule)}

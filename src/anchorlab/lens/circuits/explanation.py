@@ -30,7 +30,7 @@ Roles = Mapping[str, Int[Tensor, "batch _"]]
 
 @dataclass(frozen=True)
 class AttentionRule:
-    """The queries of one role attend to one key.
+    """A rule for attention: the queries of one role attend to one key.
 
     `query` is a role, or `every position`. `key` is a role, a number of positions before the query (0: itself),
     `same token` (all earlier copies of the query's token) or `after same token` (the positions after these).
@@ -52,11 +52,11 @@ class AttentionRule:
 
 @dataclass(frozen=True)
 class Explanation:
-    """An explanation of a head: its rules, and the rest for all other queries.
+    """An explanation of a head's attention: rules for some queries, and `rest` for all others.
 
     Several rules for one query share its attention. Rules in `cut` are removed paths: queries do not attend
     along them even if the model computes their attention, unless a rule in `rules` gives the query the same key.
-    Queries whose rules are all cut follow the rest.
+    Queries whose rules are all cut follow `rest`.
     """
 
     rest: Rest
@@ -67,7 +67,7 @@ class Explanation:
         return "; ".join([*map(str, self.rules), f"else {self.rest}" if self.rules else self.rest])
 
     def without(self, rule: AttentionRule) -> "Explanation":
-        """Return the explanation with one of its rules cut; its queries follow their other rules, or the rest."""
+        """Return the explanation with one of its rules cut; the rule's queries follow their other rules, or `rest`."""
         if rule not in self.rules:
             return self
         return Explanation(self.rest, tuple(one for one in self.rules if one != rule), (*self.cut, rule))
@@ -127,12 +127,12 @@ def attention_map(
     causal: bool = True,
     tokens: Int[Tensor, "batch position"] | None = None,
 ) -> Float[Tensor, "batch query key"]:
-    """Return the attention map of an explanation: 1 at the key of a query with a rule, and the rest for other queries.
+    """Return the attention map of an explanation: 1 at the key of a query with a rule, and `rest` for other queries.
 
     If a query has several rules or keys, they share its attention.
 
     Args:
-        explanation: the rules and the rest.
+        explanation: the rules, and `rest` for queries without a rule.
         roles: positions by role, `[batch instance]`.
         length: the number of positions.
         causal: whether uniform attention, and the rules, leave out keys ahead of the query.
@@ -148,7 +148,7 @@ def attention_map(
 
 
 def rest_map(rest: Rest, length: int, causal: bool = True) -> Float[Tensor, "query key"]:
-    """Return the attention map of a rest, the same for all sequences."""
+    """Return the attention map of `rest`, the same for all sequences."""
     if rest == "uniform":
         return uniform_attention(length, causal)
     return torch.eye(length) if rest == "itself" else torch.zeros(length, length)

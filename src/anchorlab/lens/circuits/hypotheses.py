@@ -34,12 +34,12 @@ def hypotheses(
 ) -> list[Explanation]:
     """Return the explanations to try for a head, the simplest first (stacked attention heads, appendix E).
 
-    1. A rest alone: uniform, itself, nothing.
+    1. No rule, only a `rest` for all queries: uniform, itself, nothing.
     2. One rule for every position: the best shift, earlier copies of the token, or the positions after these.
     3. Broadcasts: every position attends to a role with one instance, or to several such roles.
     4. Rules by role: every key with a mean attention of at least 0.8 from the role; then of at least 0.5; then 0.2.
 
-    Each set of rules is combined with each rest. If several roles always have the same positions, only the first is
+    Each set of rules is combined with each `rest`. If several roles always have the same positions, only the first is
     used.
     """
     roles = _apart(roles)
@@ -70,7 +70,7 @@ def _broadcast(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, .
 
 
 def _from_others(pattern: Tensor, rule: AttentionRule, roles: Roles) -> float:
-    """Return the mean attention along a rule from queries other than the key; 0 if only one per sequence is left."""
+    """Return the mean attention along a rule from queries other than the key; 0 unless they outnumber the sequences."""
     causal = not bool(pattern.triu(1).any())
     cells = rule_cells(rule, roles, pattern.shape[-1], causal=causal) & ~torch.eye(pattern.shape[-1], dtype=torch.bool)
     return float(pattern[cells].mean()) if int(cells.sum()) > len(pattern) else 0.0
@@ -92,7 +92,7 @@ def _apart(roles: Roles) -> Roles:
 
 
 def _rules(query: str, roles: Roles, length: int) -> list[AttentionRule]:
-    """Return a rule for each key that a role may attend to: fitting roles, and near positions that no such role has."""
+    """Return a rule for each possible key of a role: roles with one or equally many instances, or near positions."""
     named = [key for key in roles if key != query and roles[key].shape[1] in (1, roles[query].shape[1])]
     places = [roles[key].expand_as(roles[query]) for key in named]
     near = [

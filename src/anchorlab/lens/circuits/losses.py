@@ -157,9 +157,9 @@ class AttentionLosses:
     def outputs(self, assignment: Assignment, live: bool = False) -> Float[Tensor, "batch scored output"]:
         """Return the member's outputs with the attention of every explained head replaced by its map.
 
-        With `live`, only the attention of queries without a rule is replaced. Queries with a rule attend as the model
-        computes it from the resulting stream, except along cut rules. So the outputs also depend on heads that only
-        determine where later heads attend.
+        With `live`, only the attention of queries without a rule is replaced. Queries with a rule keep the attention
+        that the model computes from the resulting stream, except along cut rules. So the outputs also depend on heads
+        that only determine where later heads attend.
         """
         explained = {head: one for head, one in assignment.items() if one is not None}
         if self._resumed is None:

@@ -22,8 +22,8 @@ Progress = Callable[[str, int, int], None]
 """Called with the current phase of the search, the number of its steps done, and their total."""
 
 LEEWAY = 0.04
-"""The default rise of the loss, as a share of attention's effect. This effect is the difference between the lowest
-loss with the same rest in every head and the model's loss."""
+"""The default rise of the loss, as a share of attention's effect: the lowest loss with the same `rest` for all queries
+of every head, minus the model's loss."""
 
 
 def find_circuit(
@@ -53,16 +53,16 @@ def find_circuit(
     5. Measure the circuit on fresh sequences.
 
     If a map replaces a head's attention, the earlier heads that direct this attention have no effect. Therefore the
-    search uses the larger of two losses: the loss with maps in place of all attention, and the live loss, for which the
-    queries of rules attend as the model computes it. This goes beyond the paper, in which cutting the first heads costs
-    almost nothing.
+    search uses the larger of two losses: the loss with maps in place of all attention, and the live loss, for which
+    queries with a rule keep the attention that the model computes. This goes beyond the paper, in which cutting the
+    first heads costs almost nothing.
 
     The same model and seed give the same circuit.
 
     Args:
         model: an ensemble, a run, or a module.
         task: gives the sequences, their roles and the loss; a task or its name. A run knows its own; to explain its
-            model on another one, give `run.ensemble()`.
+            model on another task, give `run.ensemble()`.
         member: the member to explain.
         threshold: the largest loss that the circuit may have. None: the model's loss plus `LEEWAY` (4 %) of attention's
             effect, and at least 1 % above the model's loss. In the retrieval problem this adds 0.04; the paper uses a
@@ -137,7 +137,7 @@ def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Cand
 
 
 def _joined(search: AttentionLosses, candidates: _Candidates, own: float, allowed: float, progress: Progress) -> _Found:
-    """Explain all heads together within half of the allowed rise of the loss, then the remaining heads within all."""
+    """Explain all heads together within half the allowed rise of the loss, then those that remain within all of it."""
     found: _Found = dict.fromkeys(search.patterns)
     # the allowance grows linearly to half of the rise, so that early heads leave some of it to later heads; the second
     # round lets the heads that are still unexplained use the whole rise
@@ -173,7 +173,7 @@ def _by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
 def _pruned(search: AttentionLosses, found: _Found, own: float, allowed: float, progress: Progress) -> _Found:
     """Cut the paths that are not needed, in rounds, until a round cuts none.
 
-    Each round begins by giving every head its best rest.
+    Each round begins by giving every head its best `rest`.
     """
     before = -1
     while before != len(paths := [(head, rule) for head, one in found.items() if one for rule in one.rules]):
@@ -208,7 +208,7 @@ def _without_cheapest(search: AttentionLosses, found: _Found, allowed: float, pr
 
 
 def _with_best_rests(search: AttentionLosses, found: _Found, alike: float) -> _Found:
-    """Give every head the simplest rest whose loss is within `alike` of the lowest."""
+    """Give every head the simplest `rest` whose loss is within `alike` of the lowest."""
     for head, one in found.items():
         if one is not None:
             possible = [{**found, head: replace(one, rest=rest)} for rest in RESTS]

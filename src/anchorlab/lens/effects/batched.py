@@ -25,7 +25,7 @@ _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 @dataclass(frozen=True)
 class _Group:
-    """The interventions of one pass, all at one site; `begin` is the first one's index among the site's."""
+    """Interventions of one pass, all at one site; `begin` is the index of the first among the site's interventions."""
 
     site: str
     begin: int

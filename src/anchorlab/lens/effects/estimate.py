@@ -33,15 +33,15 @@ def estimate_patches(
     batch_size: int | None = None,
     progress: Counted = None,
 ) -> Patching:
-    """Estimate what `patch` measures at every place at once, by the gradient at the values of the run that receives.
+    """Estimate the effects that `patch` measures, at all places at once, from one gradient of the logit difference.
 
         estimate_patches(model, clean, corrupted, over=("head", "position")).recovered  # heads at positions
         estimate_patches(model, clean, corrupted, site="blocks.*.mlp.hook_post", over="hidden").difference  # neurons
 
-    The estimate of a place is (other run's value - own value) . gradient of the logit difference. It is exact where the
-    logit difference is linear in the value; saturated attention and norms make it wrong, so check the largest with
-    `patch`. It takes two runs and one backward pass, however many places there are. Estimates add up: a group of
-    neurons has the sum of their changes of `difference`.
+    In the run that receives values, the estimate for a place is (other run's value - own value) . gradient of the logit
+    difference. It is exact where the logit difference is linear in the value; saturated attention and norms make it
+    wrong, so check the largest estimates with `patch`. All places share both runs and one backward pass. Estimates add
+    up: the estimated change of `difference` for a group of neurons is the sum of their changes.
 
     Args: as in `patch`; `progress` counts sequences.
     Source: Nanda, 2023, "Attribution patching".
@@ -107,7 +107,7 @@ def _values(subject: Subject, member: int, rows: range, sites: Sequence[str]) ->
 
 
 def _summed(product: Float[Tensor, "batch *axis"], first: Record, site: str, over: Sequence[str]) -> Tensor:
-    """Sum a product over all axes of a site but some, in their order."""
+    """Sum a product over all axes of a site except those in `over`; return these in the order of `over`."""
     axes = first.axes(site)[1:]  # without `member`
     summed = product.double().sum(dim=[at for at, axis in enumerate(axes) if axis not in over])
     left = [axis for axis in axes if axis in over]

@@ -21,7 +21,7 @@ Into = Literal["corrupted", "clean"]
 """The run that receives values; they come from the other run."""
 
 _ROUNDING = 1e-6
-"""The smallest relative distance of two logit differences that counts as telling clean from corrupted."""
+"""The largest relative distance at which the logit differences of the clean and the corrupted run count as equal."""
 
 
 def recovered_fraction(
@@ -102,7 +102,7 @@ class Pairs:
     def ends(
         self, base: Float[Tensor, "member"], batch_size: int | None
     ) -> tuple[Float[Tensor, "member"], Float[Tensor, "member"]]:
-        """Return the logit differences of the clean and the corrupted run, given the difference of the base."""
+        """Return the logit differences of the clean and the corrupted run, given the base run's."""
         source = self.difference(look_at(self.source, batch_size=batch_size)["output"])
         return (source, base) if self.into == "corrupted" else (base, source)
 

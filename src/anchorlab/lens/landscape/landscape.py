@@ -31,14 +31,14 @@ SHARE = 0.1
 
 
 def checked_share(share: float) -> float:
-    """Return the share unchanged; from 1 on, the empty set would suffice."""
+    """Return the share, or raise `SpecError` from 1 on, where the empty set would suffice."""
     if not share < 1:
         raise SpecError("share", f"{share} lets all of the effect be lost", "give less than 1")
     return share
 
 
 def checked_finite(loss: Float[Tensor, "member subset"]) -> Float[Tensor, "member subset"]:
-    """Return losses unchanged; one that is not finite would make every set of its member a guess."""
+    """Return the losses, or raise `SpecError` if one is not finite: no set of its member could be judged."""
     if not bool(loss.isfinite().all()):
         member = int((~loss.isfinite()).any(dim=1).nonzero()[0])
         problem = f"member {member} has a loss that is not finite"
@@ -57,7 +57,7 @@ class Landscape(Drawable):
     Fields
         units: the names of the units: `layer.head` for heads, `layer.head@role` for heads at the positions of one role,
             `layer.mlp` for feed-forward layers
-        loss, accuracy: `[member subset]`; the accuracy is NaN for a task without
+        loss, accuracy: `[member subset]`; the accuracy is NaN for a task without accuracy
         replace: what replaces a unit
     """
 
@@ -77,7 +77,7 @@ class Landscape(Drawable):
 
     @cached_property
     def shapley(self) -> Float[Tensor, "member unit"]:
-        """The exact Shapley value of each unit: how far it lowers the loss, on average over the orders of joining.
+        """The exact Shapley value of each unit: how far it lowers the loss, on average over all orders of adding units.
 
         The values of a member add up to its `effect`. See `subsets.shapley_values`.
         """
@@ -127,13 +127,13 @@ class Landscape(Drawable):
     def minimal(self, share: float = SHARE) -> tuple[Sets, ...]:
         """Return each member's minimal sufficient sets: sufficient sets that contain no other.
 
-        The smallest come first, and sets of one size in the order of their loss.
+        The smallest come first, and sets of the same size in the order of their loss.
         """
         found = subsets.minimal(self.sufficient(share))
         return tuple(self._named(sets, loss.tolist()) for sets, loss in zip(found, self.loss, strict=True))
 
     def necessary(self, share: float = SHARE) -> tuple[Sets, ...]:
-        """Return each member's minimal necessary sets: sets without which all others do not suffice, and minimal so."""
+        """Return each member's minimal necessary sets; a set is necessary if its complement is not sufficient."""
         return tuple(self._named(sets) for sets in subsets.minimal(~self.sufficient(share).flip(-1)))
 
     def redundancy(self, share: float = SHARE) -> Int[Tensor, "member"]:
@@ -151,7 +151,7 @@ class Landscape(Drawable):
         return subsets.exchangeable(subsets.minimal(enough), enough)
 
     def summary(self, share: float = SHARE) -> "polars.DataFrame":
-        """Return one row per member with its losses, minimal sets, redundancy and units without which it fails."""
+        """Return one row per member with its losses, minimal sets, redundancy and indispensable units."""
         import polars
 
         found, necessary = self.minimal(share), self.necessary(share)

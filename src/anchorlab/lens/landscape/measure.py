@@ -51,18 +51,18 @@ def landscape(
         found = al.landscape(run, units="all")
         found.minimal(0.1)  # for each member, all smallest sets that suffice
 
-    All units outside of the subset are replaced; what is no unit stays as it is. So subset 0 has all units replaced,
-    and the last is the model itself. A head's replacement is a value at `hook_z`, its mixed values; a feed-forward
-    layer's is a value at `hook_mlp_out`, its output. Both are the sites of an `Intervention`.
+    All units outside of the subset are replaced; everything that is not a unit stays as it is. So subset 0 has all
+    units replaced, and the last is the model itself. A head is replaced at the site `hook_z`, its output before the
+    output map, and a feed-forward layer at `hook_mlp_out`, its output.
 
     A head may be several units, one for each role of positions: `0.1@anchor-1` is head 0.1 at the positions of the role
     `anchor 1` in each sequence (`Task.roles`), and `0.1@other` at positions without a role, so that the units of a head
-    together are the head. A position with several roles has the first. It is replaced by the head's value at the same
-    position, not by its value at the same role: values of one role have in common what a head does for the role, such
-    as bringing the anchor to every key, and their mean would keep just that.
+    together make up the head. A position with several roles counts as the first. Replacements come from the same
+    position, not from the same role: the values at one role share what the head does for the role, such as bringing
+    the anchor to every key, so their mean would keep exactly that.
 
-    Nothing is searched or approximated: 2^n subsets of n units are computed. What precedes the first unit is computed
-    once, a block once for every subset of the units below it.
+    Nothing is searched or approximated: 2^n subsets of n units are computed. Everything before the first unit's
+    block is computed once, and every other block once for every subset of the units below it.
 
     Args:
         model: a run, an ensemble or a module of a transformer.
@@ -74,7 +74,7 @@ def landscape(
         split: the split to draw sequences from; None: the last.
         sequences: the number of sequences.
         seed: the seed of the sequences and of resampling.
-        progress: as in `effects`, by subsets times sequences.
+        progress: as in `effects`, counted in subsets times sequences.
     """
     if replace not in get_args(Replacement):
         raise unknown_name("replace", replace, get_args(Replacement), "replacement")
@@ -110,7 +110,7 @@ def landscape(
 def _sums(
     task: Task, batch: Batch, rows: range, outputs: Float[Tensor, "set row scored output"]
 ) -> Float[Tensor, "metric set"]:
-    """Return the sums of loss and accuracy over the scored positions of some rows; without an accuracy, NaN."""
+    """Return the sums of loss and accuracy over the scored positions of some rows; NaN without an accuracy."""
 
     def part(value: Tensor) -> Tensor:
         shared = value is batch.positions and value.ndim == 1
@@ -208,7 +208,7 @@ class SubsetPasses:
     ) -> Float[Tensor, "feed_forward heads below row position width"]:
         """Return the streams after a block, or the outputs of the last, for subsets of its units and several streams.
 
-        `heads` are subsets of the heads that are units. A feed-forward layer that is a unit is replaced, then kept.
+        `heads` are subsets of the heads that are units. A feed-forward unit is replaced at index 0, kept at index 1.
         """
         others = {site: self._other(site, rows, last) for site in block.sites}
         # the unit that each head belongs to at each position: a head split by roles is a unit for each role
@@ -237,7 +237,7 @@ class SubsetPasses:
         return outputs
 
     def _other(self, site: str, rows: _Rows, last: bool) -> Tensor:
-        """Return the values that replace a site's, at the scored positions in the last block, else everywhere."""
+        """Return what replaces a site's values, at the scored positions in the last block, else everywhere."""
         if site not in rows.borrowed:
             return torch.zeros(())
         values = rows.borrowed[site].expand(len(rows.inputs), *rows.borrowed[site].shape[1:])

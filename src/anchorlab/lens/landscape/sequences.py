@@ -46,7 +46,7 @@ def landscape_on(
         landscape_on(model, texts, targets, ["3.1", "5.2", "7.mlp"]).minimal(0.1)
         landscape_on(module, inputs, targets, ["encoder.0", "encoder.1"])  # submodules of one's own
 
-    Each subset is a pass over all sequences. For transformers of this package on sequences of a task `landscape` is
+    Each subset is a pass over all sequences. For transformers of this package on sequences of a task, `landscape` is
     faster.
 
     Args:
@@ -57,7 +57,7 @@ def landscape_on(
             its value in another sequence; or `zero`.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last of each sequence.
         seed: the seed of resampling.
-        progress: as in `effects`, by subsets.
+        progress: as in `effects`, counted in subsets.
 
     Other arguments: as in `look`.
     """

@@ -52,8 +52,8 @@ def shapley_values(values: Float[Tensor, "*lead subset"]) -> Float[Tensor, "*lea
 def shapley_interactions(values: Float[Tensor, "*lead subset"]) -> Float[Tensor, "*lead unit other"]:
     """Return the Shapley interaction index of each pair of units, with 0 on the diagonal.
 
-    It is the Shapley value of one unit in the game of the other's gains: negative if one can stand in for the other,
-    positive if one needs the other.
+    It is the Shapley value of one unit with the other unit's gains as values: negative if one can stand in for the
+    other, positive if one needs the other.
     Source: Grabisch and Roubens, An axiomatic approach to the concept of interaction among players (1999).
     """
     units = unit_count(values)
@@ -71,7 +71,7 @@ def gains(values: Float[Tensor, "*lead subset"], unit: int) -> Float[Tensor, "*l
 
 
 def most_disjoint(sets: Bool[Tensor, "*lead subset"]) -> Int[Tensor, "*lead"]:
-    """Return the largest number of the sets that have no unit in common pairwise, without the empty set.
+    """Return the largest number of pairwise disjoint sets among the given ones, without the empty set.
 
     Unions of k disjoint sets follow from unions of k - 1 by subset convolution.
     Source: Björklund et al., Fourier meets Möbius: fast subset convolution (2007).
@@ -88,7 +88,7 @@ def most_disjoint(sets: Bool[Tensor, "*lead subset"]) -> Int[Tensor, "*lead"]:
 def exchangeable(
     sets: Bool[Tensor, "*lead subset"], enough: Bool[Tensor, "*lead subset"]
 ) -> Bool[Tensor, "*lead unit other"]:
-    """Return whether some of the sets holds the unit and not the other, and is `enough` after exchanging the two."""
+    """Return whether any of the sets holds the unit and not the other, and is `enough` after exchanging the two."""
     units = unit_count(sets)
     holds, numbers = membership(units).to(sets.device), torch.arange(2**units, device=sets.device)
     found = torch.zeros(*sets.shape[:-1], units, units, dtype=torch.bool, device=sets.device)

@@ -35,7 +35,7 @@ class RoleMap:
     Fields
         names: the task's roles, with hyphens for spaces, such as `anchor-1`; then `other`
         cells: the index in `names` of each position's role
-        scored: the same of the scored positions
+        scored: the same for the scored positions
     """
 
     names: tuple[str, ...]
@@ -70,8 +70,8 @@ class BlockUnits:
 
     Fields
         layer: the index of the block
-        heads: the head of each unit but the feed-forward layer, ascending
-        roles: the index of the role at whose positions each of these units is its head; None: at all positions
+        heads: the head of each unit except the feed-forward layer, ascending
+        roles: the index of the role to whose positions each of these units is limited; None: all positions
         heads_in_all: the number of heads of the block
         feed_forward: whether the feed-forward layer is a unit
     """
@@ -89,7 +89,7 @@ class BlockUnits:
 
     @property
     def mixed(self) -> str:
-        """The site of the values that the heads mixed."""
+        """The site of the heads' outputs before the output map."""
         return f"blocks.{self.layer}.attn.hook_z"
 
     @property

@@ -90,7 +90,7 @@ class Access:
     def least_positions(
         self, targets: Iterable[str], inputs: Shaped[Tensor, "batch position *feature"]
     ) -> Int[Tensor, "last"] | None:
-        """Return the positions for a pass whose output is not needed: the last, or None if the module computes all."""
+        """Return the positions for a pass whose output is not needed: the last, or None if it cannot be restricted."""
         return torch.tensor([inputs.shape[1] - 1]) if self.hands_on_positions(targets) else None
 
     def run(

@@ -27,7 +27,7 @@ def check_read(subject: Subject, named: Mapping[str, str]) -> None:
     A submodule may return an unused value, such as the attention weights in Hugging Face's attention. To find out, each
     site is filled with NaN: if the value is read, the output changes. A module's own sites lie on the path of its
     computation and are not tried, unless another library declares them. Values that are not floating-point numbers are
-    not tried either. `named` are the sites of the interventions, by the names that errors give these.
+    not tried either. `named` are the sites of the interventions, by the interventions' names in errors.
     """
     access, weights = subject.access, subject.ensemble.member_weights(0)
     if not access.foreign or not named:
@@ -61,7 +61,7 @@ def sequences_at_a_time(
     passes: int = 1,
     most: int = _MOST,
 ) -> int:
-    """Return how many sequences may run at a time: the number `given`, or one from the sizes of the values in one pass.
+    """Return how many sequences may run at a time: `given`, or an estimate from the sizes of the values in one pass.
 
     A sequence is estimated to take four times its largest value, in each of the concurrent `passes`, plus `copies` of
     the values at the sites that are `kept` in memory until these sequences are done, such as one for each member.

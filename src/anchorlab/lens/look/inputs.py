@@ -34,7 +34,7 @@ class HasInputs(Protocol):
 
 
 AnyModel = Ensemble | TrainedRun | nn.Module
-"""An ensemble; a run, which stands for its members at the end of training; or a module, which counts as one member."""
+"""An ensemble; a run, which counts as its members at the end of training; or a module, which counts as one member."""
 
 AnyInputs = Shaped[Tensor, "..."] | HasInputs | np.ndarray | Sequence[Any] | Mapping[str, Any]
 """Tokens `[batch position]` or vectors `[batch position feature]`: a tensor, a batch, an array, lists of numbers, texts
@@ -87,7 +87,7 @@ class Subject:
         return cls(ensemble, access, found, scored, others, lengths)
 
     def first(self) -> "Subject":
-        """Return the first member with the first sequence."""
+        """Return the subject with only its first member and its first sequence."""
         return Subject(self.ensemble.select([0]), self.access, self.inputs[:1])
 
     @property
@@ -97,7 +97,7 @@ class Subject:
 
     @property
     def scored(self) -> Int[Tensor, "*batch scored"]:
-        """The scored positions; the last position of each sequence's own if none were given."""
+        """The scored positions; if none were given, the last position of each sequence before its padding."""
         return last_places(self.inputs, self.lengths) if self.positions is None else self.positions
 
     def rows(self, rows: range, weights: Weights) -> tuple[Shaped[Tensor, "row ..."], Int[Tensor, "*row scored"]]:
@@ -141,9 +141,9 @@ def common_lengths(
     ensemble: Ensemble,
     access: Access,
 ) -> Int[Tensor, "batch"] | None:
-    """Return how many tokens are their own in sequences and in their partners; None if all are.
+    """Return how many tokens of each sequence, and of its partner, are not padding; None if all are.
 
-    `given` has, by field, what was given and the sequences in it. Values without lengths take the others' lengths.
+    `given` has, by argument, the value given and the sequences in it. Values without lengths take the others' lengths.
     """
     weights = ensemble.member_weights(0)
 

@@ -64,8 +64,8 @@ def look(
             only the last.
         axes: axis names by site pattern, for a module without `sites` of its own. Its sites are its submodules:
             `"encoder.0"` is the output of that submodule, `"attention[1]"` the second element of a tuple.
-        sites: other names for the sites of any module, by their own names, as for `with_sites`, which gives them to
-            every function of the lens: `{"my.pattern": "blocks.0.attn.hook_pattern"}`. Only these are sites then.
+        sites: new names for sites of the module, by their own names: `{"my.pattern": "blocks.0.attn.hook_pattern"}`.
+            All other sites are then left out. `with_sites` gives the names to every function of the lens.
         batch_size: the number of sequences that run at a time; None: at most 512, limited to about 512 MiB of memory as
             estimated from one pass over the first sequence.
 

@@ -1,4 +1,4 @@
-"""Our names for the sites of any module, so that detectors, patching and pages work on its attention."""
+"""This package's names for the sites of any module, so that detectors, patching and pages work on its attention."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class NamedSites(nn.Module):
     """A module, some of whose sites have other names.
 
     Fields
-        own: the module's own name of each site
+        own: the module's own name of each site, by the new name
     """
 
     foreign: ClassVar[bool] = True
@@ -58,8 +58,8 @@ def with_sites(
 
     Args:
         model: as in `look`
-        sites: the new name of each site, by its own: a site that the module declares, else the name of a submodule, or
-            `name[i]` for element i of what it returns
+        sites: the new name of each site, by its own name: a site that the module declares, else the name of a
+            submodule, or `name[i]` for element i of what the submodule returns
         axes: axis names by the site's new name. By default they follow it: `hook_pattern` is `batch head query key`,
             `hook_q`, `hook_k`, `hook_v` and `hook_z` are `batch position head head_width`, `mlp.hook_pre` and
             `mlp.hook_post` `batch position hidden`, and any other site `batch position width`

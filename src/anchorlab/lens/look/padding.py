@@ -1,4 +1,4 @@
-"""Sequences that are padded on the right to one length: which tokens are their own, and what is read of the others."""
+"""Sequences padded on the right to one length: which tokens are their own, and how to leave out the padding."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ _AGREE = 1e-4  # largest change of an output, relative to its size, that counts 
 def stated_lengths(
     given: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str
 ) -> Int[Tensor, "batch"] | None:
-    """Return how many tokens of each sequence are its own, `[batch]`; None if nothing says so.
+    """Return how many tokens of each sequence are its own, `[batch]`; None if no lengths are given.
 
     The lengths come with the value, as in `TokenisedTexts`, or from the `attention_mask` of transformers.
     """
@@ -42,7 +42,7 @@ def stated_lengths(
 
 
 def own_places(lengths: Int[Tensor, "batch"], width: int) -> Bool[Tensor, "batch position"]:
-    """Return which positions hold a token of each sequence's own."""
+    """Return which positions of each sequence hold a token of its own rather than padding."""
     return torch.arange(width) < lengths.unsqueeze(1)
 
 
@@ -103,8 +103,8 @@ def selected_places(
 ) -> tuple[int, Int[Tensor, "place"]] | None:
     """Return the axis of places among a site's axes, and the places in a sequence that an intervention selects there.
 
-    The result is None if the site has no such axis, and for places of `at`, which are all of the sequence's own. At a
-    site of attention the query counts: it attends to no key behind it.
+    The result is None if the site has no such axis, and for places of `at`, which are never padding. At a site of
+    attention the places are the queries: a query before the padding attends to no key in it.
     """
     axis = next((axis for axis in PLACES if axis in axes), None)
     if axis is None and any(other.startswith("axis_") for other in axes):
@@ -118,7 +118,7 @@ def selected_places(
 
 
 def donors(circle: Int[Tensor, "batch"], lengths: Int[Tensor, "batch"], width: int) -> Int[Tensor, "batch position"]:
-    """Return, for each sequence and position, the next sequence of a circle that has a token of its own there.
+    """Return, for each sequence and position, the next sequence in circular order with a token of its own there.
 
     The result is the sequence itself where no other has one.
     """

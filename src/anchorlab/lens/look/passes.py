@@ -47,7 +47,7 @@ def branches_of(
     edits: Sequence[AnyEdit],
     candidates: Mapping[str, Sequence[Intervention | AnyEdit]] | None,
 ) -> list[Branch]:
-    """Return a branch for each candidate, or a single one for None."""
+    """Return a branch for each candidate, or a single branch if `candidates` is None."""
     if candidates is not None and not candidates:
         raise SpecError("candidates", "none is given", "name at least one, or leave candidates out")
     ensemble, branches = subject.ensemble, []
@@ -114,7 +114,7 @@ class Passes:
 
     @cached_property
     def _borrowers(self) -> Mapping[tuple[int, int], Borrower]:
-        """For each member and candidate, what its interventions borrow."""
+        """For each member and candidate, by index, the function that gives what the interventions borrow."""
         return {
             (member, candidate): borrower(
                 self.subject, branch.ensemble.member_weights(member), branch.interventions, self.batch_size

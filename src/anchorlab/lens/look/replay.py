@@ -10,7 +10,7 @@ from anchorlab.models.model import gather_positions, predict
 from anchorlab.models.transformer import Entering
 
 Changes = Mapping[str, Callable[[Shaped[Tensor, "..."]], Shaped[Tensor, "..."]]]
-"""Functions of the values at some sites, by site, that return what takes their place."""
+"""For each site to change, a function from its value to the value that takes its place."""
 
 Streams = Mapping[int, Float[Tensor, "batch position width"]]
 """The streams that enter some blocks, by the index of the block."""
@@ -31,7 +31,7 @@ def replay(
     Args:
         module: has sites of its own
         entering: begin at this block, with this stream, instead of at the inputs; the module must take it
-        narrow: compute the last layer only at the positions, if the module takes them; its sites lack all others
+        narrow: compute the last layer and its sites only at the positions, if the module takes them
     """
     streams: dict[int, Tensor] = {}
     kept = {f"blocks.{block}.hook_resid_pre": block for block in keep}

@@ -83,7 +83,7 @@ def borrower(
         for name, value in values.items():
             selected = places[name]
             if selected is None or lengths is None:
-                values[name] = value[at[:, 0].to(value.device)]  # a sequence has a place 0
+                values[name] = value[at[:, 0].to(value.device)]  # every sequence has a token at place 0
                 continue
             dim, chosen = selected
             own = chosen < lengths[rows.start : rows.stop].unsqueeze(1)
@@ -112,7 +112,7 @@ def borrower(
 def _own(
     selected: tuple[int, Tensor] | None, sequences: Int[Tensor, "sequence"], lengths: Tensor | None, value: Tensor
 ) -> Bool[Tensor, "*selected"]:
-    """Return which values belong to tokens of the sequences' own; the axes that do not matter have size 1."""
+    """Return which values belong to tokens rather than padding; axes on which this does not depend have size 1."""
     shape = [len(sequences), *[1] * (value.ndim - 1)]
     if selected is None or lengths is None:
         return torch.ones(shape, dtype=torch.bool, device=value.device)

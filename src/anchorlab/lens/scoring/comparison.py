@@ -32,7 +32,7 @@ at the same position, or zero."""
 class Comparison:
     """A model, checked pairs of sequences, the metric to score by, and what takes the place of a unit's output.
 
-    Without a metric it is the difference of both logits. `steps` are the runs whose gradients are averaged.
+    With `metric` None it is the difference of both answers' logits. The gradients of `steps` runs are averaged.
     """
 
     pairs: Pairs
@@ -64,12 +64,12 @@ class Comparison:
 
     @cached_property
     def none_removed(self) -> Float[Tensor, "member unit receiver"]:
-        """Zeros, by which no edge is removed."""
+        """Zeros: the value of `removed` that removes no edge."""
         return torch.zeros(self.ensemble.size, len(self.graph.units), len(self.graph.receivers))
 
     @property
     def is_pretrained(self) -> bool:
-        """Whether its inputs get streams of their own by hooks."""
+        """Whether the model is pretrained, so that hooks give its inputs streams of their own."""
         return not isinstance(self.template, Transformer)
 
     @property
@@ -78,12 +78,12 @@ class Comparison:
         return self.pairs.answers[..., 0].numel()
 
     def named(self, method: str) -> str:
-        """Return the name of a method with its steps, if they are several, and its baseline, if it is not the pair."""
+        """Return the name of a method with its steps, if there are several, and its baseline, if this is not `pair`."""
         steps = f", {self.steps} steps" if self.steps > 1 else ""
         return method + steps + ("" if self.baseline == "pair" else f", {self.baseline}")
 
     def passes(self, forward: int, backward: int = 0) -> Passes:
-        """Return a method's passes, with one for the values of a baseline other than zero."""
+        """Return a method's passes, with one more for the values of a baseline other than zero."""
         return Passes(forward + (self.baseline != "zero"), backward)
 
     def parts(self) -> Iterator["Part"]:
@@ -156,12 +156,12 @@ class Part:
 
     @cached_property
     def others(self) -> Float[Tensor, "member unit row position width"]:
-        """What takes the place of what the units add to the stream."""
+        """The values that replace what each unit adds to the stream."""
         written: Tensor = mapped(self.compared.ensemble, passes.unit_outputs, [self.values])
         return written
 
     def steps(self) -> Iterator[Float[Tensor, "member row position width"]]:
-        """Yield the streams of all steps from the baseline to the run to change, which is the first."""
+        """Yield the stream of each step, the first in the run to change, the others between it and the baseline."""
         count = self.compared.steps
         for step in range(count, 0, -1):
             yield self.stream if step == count else torch.lerp(self.values[ENTERING], self.stream, step / count)

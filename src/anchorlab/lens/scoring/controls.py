@@ -1,4 +1,4 @@
-"""Scores that know nothing of what a unit does here: controls for methods that should."""
+"""Control scores, which do not depend on what a unit of the member computes."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from anchorlab.rng import torch_generator
 def weight_norms(model: AnyModel) -> Scores:
     """Score every unit by the Euclidean norm of all its weights together: sqrt of the sum of their squares.
 
-    A head has its columns of W_Q, W_K and W_V with their biases, and its rows of W_O; a feed-forward layer all its
+    A head counts its columns of W_Q, W_K and W_V with their biases, and its rows of W_O; a feed-forward layer all its
     matrices and biases; `embed` the embeddings of tokens and positions. With a merged key-query matrix, W_KQ takes the
     place of W_Q and W_K.
     """
@@ -55,7 +55,7 @@ def random_scores(model: AnyModel, seed: int = 0) -> Scores:
 
 
 def other_members(scores: Scores) -> Scores:
-    """Return scores shifted by one member: each gets the previous member's, and the first the last one's.
+    """Return scores shifted by one member: each member gets the previous one's, and the first gets the last one's.
 
     They tell how much of an agreement comes from what all seeds of a task share, such as early layers that matter more.
     """

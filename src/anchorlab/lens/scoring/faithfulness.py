@@ -1,4 +1,4 @@
-"""How much of a metric the edges with the largest scores keep, beside random edges."""
+"""How much of a metric the edges with the largest scores keep, compared with random edges."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,15 +27,15 @@ SHARES = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 @dataclass(frozen=True, repr=False)
 class Faithfulness(Tabled):
-    """The metric of a model that keeps only the edges with the largest scores, by their number, and of random edges.
+    """The metric of a model that keeps only the edges with the largest scores, or as many random edges.
 
     Fields
-        sizes: how many edges are kept
-        edges: the number of all edges
+        sizes: the numbers of edges kept
+        edges: the number of all edges of the model
 
     Shapes
-        metric: `[member size pair]`, of each pair, mean over its scored positions
-        random: `[member size control pair]`, with as many random edges
+        metric: `[member size pair]`, averaged over the scored positions of each pair
+        random: `[member size control pair]`, the same for random edges
     """
 
     sizes: tuple[int, ...]
@@ -53,12 +53,12 @@ class Faithfulness(Tabled):
 
     @property
     def random_values(self) -> Float[Tensor, "member size"]:
-        """The same of random edges, mean over controls."""
+        """The faithfulness of random edges, from the mean over pairs and controls."""
         return self._share(self.random.mean(dim=(-1, -2)))
 
     @property
     def area(self) -> Float[Tensor, "member"]:
-        """The area under the faithfulness over the share of edges, from 0 to 1 (MIB's CPR): 1 if no edge is needed.
+        """The area under the faithfulness against the share of edges, from 0 to 1 (MIB's CPR): 1 if no edge is needed.
 
         Source: Mueller et al., 2025, arXiv 2504.13151, equation (3).
         """
@@ -66,7 +66,7 @@ class Faithfulness(Tabled):
 
     @property
     def random_area(self) -> Float[Tensor, "member"]:
-        """The same of random edges."""
+        """The area under the faithfulness of random edges."""
         return self._area(self.random_values)
 
     def least(self, share: float, member: int = 0) -> int | None:
@@ -107,7 +107,7 @@ def faithfulness(
     batch_size: int | None = None,
     progress: Counted = None,
 ) -> Faithfulness:
-    """Measure what is left of a metric if only the edges with the largest scores stay, for several numbers of edges.
+    """Measure how much of a metric remains with only the edges of the largest scores, for several numbers of edges.
 
     All other edges carry the sender's baseline. A circuit that explains the model keeps its metric with few edges, and
     random edges do not.
@@ -117,11 +117,11 @@ def faithfulness(
         curve.least(0.8), curve.area, curve.random_area
 
     Args:
-        found: scores of edges, such as of `score_edges`; on pairs of its own, scores cannot be fitted to these pairs.
+        found: scores of edges, as from `score_edges`, on other pairs, so that they are not fitted to these pairs.
         sizes: the numbers of edges, besides none and all; None: the shares `SHARES` of all edges.
         controls: how many random sets of edges are measured for each size; 0 leaves the random values NaN.
-        seed: of the random edges.
-        progress: as in `effects`, by sets of edges.
+        seed: the seed of the random edges.
+        progress: as in `effects`, counted in sets of edges.
 
     Other arguments: as in `score_units`.
     Source: Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806, section 3 (normalised faithfulness).

@@ -37,8 +37,8 @@ def score_units(
         score = (baseline - output) . gradient of the metric with respect to the output
 
     summed over positions and averaged over sequences. It is exact if the metric is linear in the output of the unit.
-    With `steps`, the gradient is the mean over runs whose embeddings lie between their baseline and the run, at
-    k / steps from the baseline for k = 1 .. steps. The score of `embed` then tends to the whole change of the metric.
+    With `steps` above 1, the gradient is the mean over runs whose embeddings lie k / steps of the way from the baseline
+    to the changed run, k = 1 .. steps. With more steps, the score of `embed` tends to the metric's whole change.
 
     Args:
         model: as in `look`, with a transformer of this package or a pretrained model.
@@ -46,10 +46,10 @@ def score_units(
         baseline: what the output changes to: `pair`, the output in the other run; `mean`, its mean over all sequences
             of the changed run at the same position; or `zero`, which makes the score minus gradient times activation.
             With a mean or zero, the other run only gives the answers to compare with. Rankings depend much on it.
-        steps: the number of runs whose gradients are averaged; 1 takes the gradient of the plain run.
+        steps: the number of runs whose gradients are averaged; 1 takes the gradient in the changed run alone.
         metric: a differentiable function of outputs `[sequence scored output]` and both answers `[sequence scored 2]`,
             clean first; it returns `[sequence scored]`. None: the difference of both answers' logits, as in `patch`.
-        into: the run that is changed, whose gradient is used.
+        into: the run that is changed, in which the gradient is taken.
         batch_size: the number of sequences that run at a time, in all members; None: at most 512, such that the streams
             of all receivers take about 512 MiB. Gradients can take twice as much on top.
 
@@ -104,11 +104,11 @@ def score_edges(
     positions: AnyPositions | None = None,
     batch_size: int | None = None,
 ) -> Scores:
-    """Score every edge from a unit to an input of a later one by edge attribution patching, for all members at once.
+    """Score every edge from a unit to an input of a later unit by edge attribution patching, for all members at once.
 
     An edge is the direct path through the stream from what a head, a feed-forward layer or the embedding writes to the
     queries, keys or values of a head, to a feed-forward layer, or to the logits. Its score estimates how the metric
-    changes if the receiver alone reads the sender's baseline, such as its output in the other run:
+    changes if the receiver alone reads the sender's baseline, such as the sender's output in the other run:
 
         score = (sender's baseline - its output) . gradient of the metric at the receiver's input
 
@@ -116,14 +116,14 @@ def score_edges(
         found.circuit(0.1)  # the edges that change the logit difference by at least 0.1
         found.ranking       # the units, [member unit]
 
-    Where a model normalises what its layers add, as Gemma 3 does, a head writes its part of the sum at the sum's scale,
-    in each run its own. If norms follow the sums, the sender's change passes them on its way, to first order. The edges
-    that leave a unit add up to its score in `score_units`, but for the heads of such a model.
+    The edges that leave a unit add up to its score in `score_units`, except for heads of a model that normalises what
+    each layer adds, as Gemma 3 does: there a head's output is scaled as the sum of the layer's heads is in the same
+    run. If norms follow the residual sums, the sender's change passes through the norms on its way, to first order.
 
     Args:
-        steps: the number of runs whose gradients are averaged. 1 is EAP. More is EAP-IG (the source has 5): the
-            embeddings of run k lie at k / steps of the way from their baseline to the changed run, which sees effects
-            beyond the reach of the gradient at its end, such as of attention that is saturated there.
+        steps: the number of runs whose gradients are averaged. 1 is EAP. More is EAP-IG (5 in the source): the
+            embeddings of run k lie k / steps of the way from their baseline to the changed run. The mean captures
+            effects that the gradient in the changed run alone misses, such as effects of saturated attention.
 
     Other arguments: as in `score_units`.
     Source: Syed, Rager & Conmy, 2023, arXiv 2310.10348; Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.

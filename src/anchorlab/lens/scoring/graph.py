@@ -1,4 +1,4 @@
-"""A model as a graph: units that write to the stream, inputs that read it, and an edge from each to each."""
+"""A model as a graph: units that write to the stream, inputs that read it, and edges from units to later inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Graph:
         return torch.tensor([[place[edge[end]] for edge in self.edges] for end, place in enumerate(places)])
 
     def chosen(self, edges: Sequence[tuple[str, str]] | None, field: str) -> dict[Edge, int]:
-        """Return given edges, or for None all, each with its place among all.
+        """Return the given edges, or all edges for None, each with its index among all edges.
 
         Errors: `SpecError` for an edge that the model does not have.
         """

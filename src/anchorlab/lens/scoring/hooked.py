@@ -1,4 +1,4 @@
-"""Passes of a pretrained model in which hooks show every input the stream that it reads, or give it one of its own."""
+"""Passes of a pretrained model with hooks that record the stream of every input, or give it a stream of its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from anchorlab.models.sites import identity_tap
 from anchorlab.models.stack import Stack, StackedNorm
 
 Norms = Literal["live", "frozen"]
-"""Whether the norm before an input divides a changed stream by its own scale, or by that of the unchanged stream."""
+"""Whether the norm before an input divides a changed stream by its own scale, or by the unchanged stream's scale."""
 
 
 @dataclass(frozen=True)
 class _Map:
-    """What an input does with the normed stream: a map of several heads, or for None, all that follows."""
+    """What an input does with the normed stream: a map of its heads, or, with `weight` None, all that follows."""
 
     site: str
     heads: int = 1
@@ -39,9 +39,9 @@ class _Input:
 
     Fields
         stream: the site of the stream before the norm
-        norm: this norm
-        maps: what follows it
-        units: the number of units that have written before
+        norm: the norm
+        maps: what follows the norm
+        units: the number of units that have written to the stream before
     """
 
     stream: str
@@ -58,7 +58,7 @@ def hooked_pass(
     positions: Int[Tensor, "*batch scored"],
     norms: Norms = "live",
 ) -> tuple[Float[Tensor, "batch scored output"], Float[Tensor, "unit batch position width"]]:
-    """Return the logits, and what each unit writes, where every input of a pretrained model reads its own stream.
+    """Return the logits, and what each unit writes, if every input of a pretrained model reads its own stream.
 
     As in `split_pass`, an input reads, of each unit, the share `1 - removed` of its present output and the share
     `removed` of its output in `others`.
@@ -66,10 +66,10 @@ def hooked_pass(
     seen, inputs = _Seen(model), _inputs(model)
     places = {each.site: (place, each) for place in inputs for each in place.maps}
     own: dict[str, Tensor] = {}  # the streams of the receivers of each map, by the map's site
-    changes: list[Tensor] = []  # how a removal changes what units write, in the parts in which they have written
+    changes: list[Tensor] = []  # how a removal changes what units write, in the parts of `seen.written`
 
     def streams_of(read: str, stream: Tensor) -> None:
-        """Give the receivers that read at a site their streams."""
+        """Compute the streams of the receivers that read at a site."""
         for done in seen.written[len(changes) :]:
             begin = sum(map(len, changes))
             changes.append(others[begin : begin + len(done)] - done)
@@ -115,7 +115,7 @@ def slopes(
 ) -> tuple[Float[Tensor, "unit receiver"], Float[Tensor, "unit batch position width"]]:
     """Return the derivative of a measure with respect to the removal of each edge, and what the units write.
 
-    One backward pass gives the gradients behind the norms of all inputs, from which those before the norms follow.
+    One backward pass gives the gradients after the norms of all inputs; those before the norms follow from them.
 
     Args:
         changes: how a removal changes what a unit writes; None: `others` minus the present output.
@@ -175,7 +175,7 @@ class _Seen:
 
 
 def _inputs(model: Stack) -> list[_Input]:
-    """Return the inputs of a pretrained model in its order, so that their maps are those of `Graph.receivers`."""
+    """Return a pretrained model's inputs in the model's order; their maps follow the order of `Graph.receivers`."""
     found, units = [], 1
     for block in model.blocks:
         attention: Any = block.attn
@@ -200,7 +200,7 @@ def _inputs(model: Stack) -> list[_Input]:
 
 
 def _at_scale_of(norm: StackedNorm, x: Tensor, scaled: Tensor) -> Tensor:
-    """Return the norm of a stream, divided by the scale of another one."""
+    """Return a stream after a norm that divides by the scale of another stream."""
     of: Any = norm
     x = x - x.mean(dim=-1, keepdim=True) if norm.centred else x
     found: Tensor = x * norm_scale(norm, scaled) * (norm.offset + of.w)

@@ -1,4 +1,4 @@
-"""Passes of all members at once, in which every unit is seen, and every input may read a stream of its own."""
+"""Passes of all members at once that record every unit's output, and may give every input a stream of its own."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ Values = dict[str, Shaped[Tensor, "batch position *unit"]]
 def mapped(
     ensemble: Ensemble, function: Callable[..., Any], stacked: Sequence[Any] = (), shared: Sequence[Any] = ()
 ) -> Any:
-    """Return `function(template, *stacked, *shared)` of all members at once, stacked along a first axis.
+    """Return `function(template, *stacked, *shared)` for all members at once, stacked along a first axis.
 
     `stacked` have a member axis, and `shared` are the same for all members; either may hold None.
     """
@@ -76,7 +76,7 @@ class _EnteredError(Exception):
 def run(
     model: Stack, stream: Float[Tensor, "batch position width"], tap: Tap, positions: Int[Tensor, "*batch scored"]
 ) -> Float[Tensor, "batch scored output"]:
-    """Return the logits at some positions of a pass that begins with a stream entering block 0; sites keep all."""
+    """Return the logits at some positions of a pass from a stream entering block 0; sites keep all positions."""
     unread = torch.zeros(stream.shape[:2], dtype=torch.int64, device=stream.device)
     if model.positions_narrow_sites:
         return gather_positions(model(unread, tap=tap, entering=(0, stream)), positions)
@@ -89,7 +89,7 @@ def plain_pass(
     positions: Int[Tensor, "*batch scored"],
     added: Values | None = None,
 ) -> tuple[Float[Tensor, "batch scored output"], Values]:
-    """Return the logits at some positions of a pass, and what every unit writes everywhere, by site.
+    """Return the logits at some positions of a pass, and what every unit writes at all positions, by site.
 
     Heads are recorded before their output map, at `hook_z`. `added` are changes of these values, by site.
     """
@@ -116,7 +116,7 @@ def no_change(model: Stack, stream: Float[Tensor, "batch position width"]) -> Va
 
 
 def unit_outputs(model: Stack, values: Values) -> Float[Tensor, "unit batch position width"]:
-    """Return what each unit adds to the stream, given what units write, by site, as `plain_pass` has it."""
+    """Return what each unit adds to the stream, given the values of `plain_pass` by site."""
     attending = {f"{block.attn.name}.hook_z": block for block in model.blocks}
     return torch.cat([
         written(attending[site], value) if site in attending else value.unsqueeze(0) for site, value in values.items()
@@ -179,7 +179,7 @@ def split_pass(
 class _Streams:
     """Gives each receiver that has not read yet a stream of its own, `[receiver batch position width]` in their order.
 
-    `outputs` holds what the units have written, and `left` is the number of these receivers.
+    `outputs` holds what the units have written, and `left` is the number of receivers that have not read yet.
     """
 
     def __init__(self, removed: Tensor, others: Tensor, changes: Tensor | None) -> None:
@@ -194,7 +194,7 @@ class _Streams:
         return x[:count] if count > 1 else x[0], x[count:]
 
     def tap(self, block: Block, site: str, value: Tensor) -> Tensor:
-        """Return what each receiver gets of the outputs of a block's heads or feed-forward layer, elsewhere `value`."""
+        """Return what each receiver gets of the outputs of a block's heads or feed-forward layer; elsewhere `value`."""
         if site == f"{block.name}.hook_attn_out":
             bias = getattr(block.attn, "b_O", None)
             return self.received(value) if bias is None else self.received(value) + bias

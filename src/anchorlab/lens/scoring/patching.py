@@ -36,17 +36,17 @@ def patch_edges(
     """Score every edge by path patching: how the metric changes if its receiver alone reads the sender's baseline.
 
     Each edge has a pass of its own, in which all other edges are as in the plain run, and everything after the receiver
-    reacts to it. `score_edges` estimates the same from gradients.
+    reacts to the change. `score_edges` estimates the same from gradients.
 
         patch_edges(run, clean, corrupted).circuit(0.1)  # edges that change the logit difference by at least 0.1
         patch_edges(model, clean, corrupted, edges=[("3.1", "7.2.k"), ("embed", "7.2.k")])
 
     Args:
         edges: the edges to patch, as sender and receiver; None: all. A pretrained model has tens of thousands.
-        norms: `live`, the norm before the receiver acts on the changed stream; or `frozen`, it divides by the scale of
-            the unchanged one, so that a path does not count for what it does to the scale. Only `live` for the
+        norms: `live`, the norm before the receiver divides the changed stream by its own scale; or `frozen`, by the
+            unchanged stream's scale, so that the effect of a path on the scale does not count. Only `live` for the
             transformers of this package.
-        progress: as in `effects`, by edges.
+        progress: as in `effects`, counted in edges.
 
     Other arguments: as in `score_units`.
     Source: Goldowsky-Dill et al., 2023, arXiv 2304.05969.
@@ -81,10 +81,10 @@ def patch_units(
     """Score every unit by activation patching: how the metric changes if all later units read its baseline.
 
     Corrupted values in the clean run (`into="clean"`) are called noising, clean ones in the corrupted run denoising.
-    With a mean or zero it is ablation. `score_units` estimates the same from gradients.
+    With the baseline `mean` or `zero` this is ablation. `score_units` estimates the same from gradients.
 
     Args:
-        progress: as in `effects`, by units.
+        progress: as in `effects`, counted in units.
 
     Other arguments: as in `score_units`.
     Source: Meng et al., 2022, section 2; Heimersheim & Nanda, 2024, arXiv 2404.15255 (noising and denoising).
@@ -100,7 +100,7 @@ def patch_units(
 def _patched(
     compared: Comparison, groups: Sequence[Sequence[tuple[int, int]]], progress: Counted, norms: Norms = "live"
 ) -> Float[Tensor, "member group"]:
-    """Return how the metric changes if the edges of one group at a time are removed, given as unit and receiver."""
+    """Return how the metric changes if the edges of each group, given as unit and receiver, are removed."""
     parts = [*compared.parts()]
 
     def measured(removed: Tensor) -> Tensor:

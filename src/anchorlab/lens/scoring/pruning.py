@@ -34,8 +34,8 @@ def prune_edges(
 
     A receiver reads, along a removed edge, the sender's baseline: its output in the corrupted run, as in the source,
     its mean over the clean sequences, or zero. Edges are tried from the logits back to the embedding, each on top of
-    all earlier removals, so that what an edge contributes only together with a removed one goes with it. All members
-    are tried at once, and each keeps edges of its own.
+    all earlier removals, so an edge that matters only together with a removed edge is removed too. All members are
+    tried at once, and each keeps edges of its own.
 
         found = prune_edges(run, clean, corrupted, threshold=0.05)
         found.circuit(0.05, member=0)  # the edges that member 0 keeps
@@ -46,11 +46,11 @@ def prune_edges(
     Args:
         threshold: the source's τ.
         start: the edges to try, as sender and receiver, in any order; all others are removed beforehand. None: all.
-            Those with the largest scores in `score_edges` make pruning affordable in a pretrained model.
-        metric: as in `score_units`; the score of an edge is the size of its change. None: the divergence of the outputs
-            from the whole model's, KL(whole, pruned) in nats, as in the source; the score of an edge is the rise of the
-            divergence, or 0 if it falls.
-        progress: as in `effects`, by edges.
+            The edges with the largest scores in `score_edges` make pruning affordable in a pretrained model.
+        metric: as in `score_units`; the score of an edge is the metric's absolute change. None: the divergence of the
+            outputs from the whole model's, KL(whole, pruned) in nats, as in the source; the score of an edge is the
+            rise of the divergence, or 0 if it falls.
+        progress: as in `effects`, counted in edges.
 
     Other arguments: as in `score_units`.
     Source: Conmy et al., 2023, arXiv 2304.14997, algorithm 1.

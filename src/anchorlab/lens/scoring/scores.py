@@ -1,4 +1,4 @@
-"""What a method says about each unit of a model, and about each edge between units."""
+"""Scores that a method gives to each unit of a model, and to each edge between units."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Edge(NamedTuple):
 
     Fields
         sender: a unit, such as `embed`, `0.1` or `0.mlp`
-        receiver: `1.0.q`, `1.0.k` or `1.0.v` of a head, `1.mlp`, or `logits`; where heads share keys and values, these
-            have the number of their key-value head
+        receiver: `1.0.q`, `1.0.k` or `1.0.v` of a head, `1.mlp`, or `logits`; where heads share keys and values, the
+            number is the key-value head's
     """
 
     sender: str
@@ -49,7 +49,7 @@ class Scores(Tabled):
     Fields
         method: the name of the method
         units: the names of the units, in the model's order
-        passes: what the method cost
+        passes: how many passes the method took
         edges: the scored edges, ordered by receiver, then by sender
 
     Shapes
@@ -73,7 +73,7 @@ class Scores(Tabled):
         edge_values: Float[Tensor, "member edge"],
         passes: Passes,
     ) -> "Scores":
-        """Return scores of edges, and of each unit the largest size of an edge that leaves it.
+        """Return scores of edges, and for each unit the largest absolute score of the edges that leave it.
 
         So a unit is among the `circuit` at a threshold if one of the edges that leave it is. A sum would let edges of
         opposite signs cancel.

@@ -105,7 +105,7 @@ def tsne(
         perplexity: the effective number of neighbours. None: 30, or (rows - 1) / 3 if that is less.
         neighbours: the number of neighbours that `trustworthiness` compares.
         exact: whether to compute all forces; False approximates distant ones (Barnes-Hut), for thousands of rows.
-        iterations: the most steps of the descent, at least 251.
+        iterations: the largest number of steps of the descent, at least 251.
 
     Source: anchor functions, 4.3, Fig 5; van der Maaten & Hinton, 2008.
     """

@@ -149,7 +149,7 @@ def cka(record: Record, other: Record | None = None) -> Alignment:
     linear maps: directions of large variance count most.
 
     If the rows are few compared with the width, unrelated values look similar by accident. `chance` is the mean over
-    all permutations of the rows, tr(XᵀX) tr(YᵀY) / (rows - 1) over the same norms. Judge a value by where it lies
+    all permutations of the rows, tr(XᵀX) tr(YᵀY) / (rows - 1) divided by the same norms. Judge a value by where it lies
     between `chance` and 1.
 
         record = look(ensemble, inputs, ["hook_embed", "blocks.*.hook_resid_post"], output=False)

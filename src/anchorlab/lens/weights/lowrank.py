@@ -46,7 +46,7 @@ def truncations(
         size: the number of sequences.
         step: the training step of the checkpoint; None: the last.
         keep: a folder for results. Results found there are not computed again, so a stopped search can go on.
-        progress: as in `effects`, by truncations.
+        progress: as in `effects`, counted in truncations.
     """
     import polars
 
