@@ -34,7 +34,7 @@ commands = {
     "models": ("tasks", "List the kinds of models, or the fields of one."),
     "show": ("tasks", "Show examples of a task and how their answers follow."),
     "check": ("tasks", "Check that the splits of a task are separate."),
-    "export": ("tasks", "Export a task as data files, or models to rank the units of."),
+    "export": ("tasks", "Export a task as data, or models with units to rank."),
     "table": ("tasks", "Count a text's character pairs, for recall/noisy."),
     "train": ("train", "Train one model per seed on a task, and keep the run."),
     "studies": ("studies", "List the studies: one for each figure or question."),
@@ -48,11 +48,11 @@ commands = {
     "memory": ("inspect", "Show which tokens or positions the weights associate."),
     "circuit": ("inspect", "Find the attention paths that suffice for the task."),
     "landscape": ("inspect", "Measure every subset of the heads: all circuits of a run."),
-    "score": ("inspect", "Score a file of rankings of the units of known models."),
+    "score": ("inspect", "Score rankings of units in models with known circuits."),
     "report": ("studies", "Write one HTML page with all findings in the store."),
-    "browse": ("studies", "Write one page over the store: runs, curves, claims."),
+    "browse": ("studies", "Write one page about the store: runs, curves, claims."),
 }
-"""The folder of each command, which has a module of its name, and its help."""
+"""For each command, the folder of the module that has its name, and its one-line help."""
 
 for order, (name, (folder, text)) in enumerate(commands.items()):
     module = name.replace("-", "_")
@@ -69,7 +69,7 @@ for name, (module, text) in {
 }.items():
     runs.command(f"anchorlab.cli.runs.{module}:{name}_", name=name, help=text)
 app.command(runs)
-app.meta.suppress_keyboard_interrupt = False  # it does not take this from `app`
+app.meta.suppress_keyboard_interrupt = False  # not inherited from `app`
 
 
 @app.meta.default
@@ -100,7 +100,7 @@ def launch(
 
 
 def explain(command: App, words: Sequence[str]) -> None:
-    """Give the command that the words name its whole help, which its module's docstring holds, in place of one line."""
+    """Replace the one-line help of the command that the words name by the full text of its function's docstring."""
     for word in words:
         if command.default_command is not None or word not in command:
             break
@@ -116,7 +116,7 @@ app.register_install_completion_command(help="Install completion for this shell 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: success; 1: some of a training failed, all else is finished; 2: an error that the user can fix, printed
+    0: success; 1: part of a training failed and the rest is finished; 2: an error that the user can fix, printed
     in one line; 130: interrupted; 143: terminated. Commands such as `check` may return other codes.
     """
     for stream in (sys.stdout, sys.stderr):
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        completing = arguments[:1] == ["__complete"]  # a shell asks, in the name that cyclopts reserves
+        completing = arguments[:1] == ["__complete"]  # a shell asks, by a word that cyclopts reserves
         tokens = completion_words(arguments) if completing else fold(arguments)
         if not {"--help", "-h"}.isdisjoint(tokens):
             explain(app, tokens)
@@ -166,7 +166,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _warn(otherwise: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Show a warning of ours in one line, as an error is, and any other as Python does, but printable."""
+    """Show a `DivergedWarning` in one line, like an error; others as Python does, with control characters escaped."""
     if issubclass(category, DivergedWarning):
         _complain(str(message))
     else:

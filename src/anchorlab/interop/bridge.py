@@ -88,7 +88,7 @@ class _Norm(NormalizationBridge):  # type: ignore[misc]
 
 
 def _norms_after_sums(adapter: ArchitectureAdapter) -> None:
-    """Replace the blocks of an adapter for the library's own model, which normalises before the layers."""
+    """Put the norms of an adapter's blocks after the sums; in the library's own model they come before the layers."""
     theirs, config = adapter.component_mapping["blocks"], adapter.cfg
     norms = {name: _Norm(name, config) for name in ("ln1", "ln2") if name in theirs.submodules}
     blocks = BlockBridge(

@@ -20,7 +20,7 @@ from anchorlab.training.ensemble import Ensemble
 
 
 def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> dict[str, Float[Tensor, "..."]]:
-    """Return one member's weights in the layout of TransformerLens's `HookedTransformer`, without the library.
+    """Return one member's weights in the layout of TransformerLens's `HookedTransformer`; the library is not needed.
 
     Parts that the model lacks are filled in: biases with zeros, output maps with the identity, missing feed-forward
     neurons with zeros. A merged key-query matrix becomes the query map, with the identity as the key map. A linear
@@ -66,7 +66,7 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
 
 
 def sizes(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequence[Block]) -> dict[str, Any]:
-    """Return what TransformerLens's configuration says of the result of `transformer_lens_weights`."""
+    """Return the fields of TransformerLens's configuration for the weights of `transformer_lens_weights`."""
     heads, width, head_width = weights["blocks.0.attn.W_Q"].shape
     hidden = weights["blocks.0.mlp.W_in"].shape[1] if "blocks.0.mlp.W_in" in weights else None
     return {

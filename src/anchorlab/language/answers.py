@@ -35,10 +35,10 @@ class Answers:
 
     Fields
         right: the log-probability of the right word
-        right_rank: its rank among all tokens, 1 is the likeliest; of several scored tokens, the largest
+        right_rank: its rank among all tokens, 1 is the likeliest; the largest rank if several tokens are scored
         others: the log of the wrong candidates' summed probability
         right_place: the rank of the right word among the right word and the wrong candidates; 1 is the likeliest
-        words: the log-probability of each followed word, such as "the"
+        words: the log-probability of each further word, such as "the"
         word_ranks: their ranks among all tokens
         notes: which token of a word is scored, for words of several tokens, and why a word is not scored
     """
@@ -52,7 +52,7 @@ class Answers:
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, which: int | slice | Shaped[Tensor, "index"]) -> "Answers":
-        """Return the entries of the first axis."""
+        """Return the answers at an index, or at several, of the first axis."""
         return Answers(**{name: value[which] for name, value in self.tensors.items()}, notes=self.notes)
 
     @property
@@ -151,7 +151,7 @@ class Questions:
 
     @cached_property
     def _rows(self) -> list[Int[Tensor, "prompt"]]:
-        """The prompts of each part: of one length and equally many tokens that follow, at most `_MOST` predictions."""
+        """The prompts of each part: of one length and one number of following tokens, at most `_MOST` predictions."""
         kinds = list(zip(self.tokens.lengths.tolist(), self.tokens.following.tolist(), strict=True))
         rows: list[Tensor] = []
         for kind in sorted(set(kinds)):

@@ -17,7 +17,7 @@ class Architecture:
         attention_norm, attention_out, feed_forward_norm, feed_forward_in, feed_forward_out: below a layer
         pos_embed: the position table, below the base model; None for rotary positions
         query, key, value: the three maps, below a layer; None if they are `fused` in one
-        fused: that map, and how it holds the three
+        fused: the path of that map, and the order of its outputs
         gate: the map before the activation of a gated feed-forward layer, whose `feed_forward_in` is then linear
         attention_added, feed_forward_added: the modules whose outputs are added to the stream; None if these are
             `attention_out` and `feed_forward_out` themselves
@@ -27,8 +27,8 @@ class Architecture:
         float32_softmax: whether attention weights are computed in float32 at any precision
         is_parallel: tells from the configuration whether attention and feed-forward both read the stream that enters
             the block
-        refused: names of settings that change the computation invisibly to every site; models with such a setting are
-            refused
+        refused: names of settings that change the computation in ways that no site shows; models with such a setting
+            are refused
     """
 
     embed: str

@@ -77,7 +77,7 @@ def passing(this: Pass) -> Iterator[None]:
 
 
 def register() -> None:
-    """Register the attention with transformers, and a causal mask; without it, queries would see later tokens."""
+    """Register the attention with transformers, and a causal mask, without which queries would see later tokens."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
@@ -134,7 +134,7 @@ def _for_each_head(
 ) -> Float[Tensor, "batch head key head_width"]:
     """Return the keys or values of each query head.
 
-    As in transformers, a single key-value head is a view for all heads: products round by the layout in memory.
+    As in transformers, a single key-value head is expanded as a view, because rounding depends on the memory layout.
     """
     batch, groups, *rest = shared.shape
     return shared.unsqueeze(2).expand(-1, -1, heads // groups, -1, -1).reshape(batch, heads, *rest)

@@ -128,7 +128,7 @@ def read_weights(folder: Path) -> StoredWeights:
 
 
 def _weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Every floating-point weight of a checkpoint, one at a time."""
+    """Yield every floating-point weight of a checkpoint with its name, one at a time."""
     from safetensors import SafetensorError, safe_open
 
     for path in sorted(folder.glob("*.safetensors")):

@@ -38,16 +38,17 @@ class TokenisedTexts:
 class TokenisedPrompts(TokenisedTexts):
     """Prompts as token ids, with the tokens to score after each.
 
-    A word is scored by its tokens up to the first that tells it from the others. So that one pass reads them all, the
-    tokens of the answer before its last scored one follow the prompt in `inputs`: a candidate leaves them where it
-    begins to differ. What all words share, such as a space before digits, is not scored.
+    A word is scored by its tokens up to the first that distinguishes it from the other words. In `inputs`, the prompt
+    is followed by the answer's tokens before its last scored one, so that one pass scores all words: a candidate is
+    scored up to its first token that differs from the answer. Tokens that all words share are not scored, such as a
+    space before digits.
 
     Fields
         following: the number of the answer's tokens that follow the prompt
-        shared: the number of these that the candidates share
-        answers: the last scored token of the right answer; -1 without one, and if no token tells it from a candidate
-        candidates: the last scored tokens of the wrong answers, each once; -1 fills the rows
-        places: the number of the answer's tokens before each of these
+        shared: the number of these tokens that all words share
+        answers: the answer's last scored token; -1 without an answer, and if no token tells it from a candidate
+        candidates: the last scored tokens of the wrong answers, each once; -1 pads the rows
+        places: for each candidate, the number of the answer's tokens before its last scored token
         notes: one line for each word of several tokens, with those that are scored, and for each word that is not
             scored, with the reason
     """
@@ -157,7 +158,8 @@ def word_tokens(
 ) -> tuple[Int[Tensor, "word"], tuple[str, ...]]:
     """Return the first token of each word as it appears inside a sentence, after another word and a space, and notes.
 
-    The token is -1 for a mere space, since other words begin with it, too. A note tells of a word of several tokens.
+    The token is -1 for a mere space, since other words begin with it, too. The notes name words with such a first token
+    and words of several tokens.
 
     Errors: `SpecError` without a tokenizer, and for a word that is empty, begins or ends with a space, or is unknown to
     the tokenizer.
@@ -216,7 +218,7 @@ def _word(tokenizer: Any, word: str) -> list[int]:
 
 def _ids(tokenizer: Any, text: str, field: str, special: bool = False) -> list[int]:
     """Return the ids of a text. Errors: `SpecError` for words that the tokenizer replaces by its unknown token."""
-    # the tokenizer's own limit is a warning; `context` decides
+    # not verbose: the tokenizer would warn at a limit of its own, but `context` decides
     ids: list[int] = tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
     unknown = tokenizer.unk_token_id
     if unknown is not None and unknown in ids and tokenizer.unk_token not in text:

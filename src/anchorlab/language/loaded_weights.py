@@ -21,7 +21,7 @@ def check_loaded(source: str, report: Mapping[str, Collection[Any]], others: Seq
     such as masks, may be left over.
 
     Args:
-        source: the model's place, in errors
+        source: the model's name, for errors
         report: transformers' report on loading, by `output_loading_info`
         others: names of further tensors in the files that the model does not read
     """

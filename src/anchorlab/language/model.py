@@ -124,9 +124,9 @@ class LanguageModel(nn.Module):
                 only these
             tap: called at every site
             entering: a block and the stream that enters it; the pass starts there instead of at the embedding
-            attention_mask: as transformers pads on the right; it changes nothing here
-            past: a cache of transformers, as `empty_cache` makes it, with the tokens before these, which are added to
-                it; the sites have the positions of these tokens, and patterns the keys of all
+            attention_mask: a mask of padding on the right, as in transformers; it changes nothing here
+            past: a cache of transformers, such as `empty_cache` returns, with the tokens before `inputs`; `inputs` are
+                added to it. Sites then have the positions of `inputs`, and patterns the keys of all tokens
 
         Errors: `SpecError` for sequences longer than the context, for ids outside the vocabulary, and for a mask with
         padding on the left, which would shift the positions.
@@ -147,7 +147,7 @@ class LanguageModel(nn.Module):
         return tap("hook_logits", logits)
 
     def empty_cache(self) -> Any:
-        """Return a cache of keys and values without tokens, for `past`."""
+        """Return an empty cache of keys and values, for `past`."""
         from transformers import DynamicCache
 
         return DynamicCache(config=self.hugging_face.config)

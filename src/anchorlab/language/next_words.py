@@ -58,6 +58,6 @@ def _ids(model: LanguageModel, text: str) -> Tensor:
 
 @torch.no_grad()
 def _next(model: LanguageModel, ids: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-    """The logits `[token]` after a sequence `[1 position]`."""
+    """Return the logits `[token]` after a sequence `[1 position]`."""
     last = torch.tensor([ids.shape[1] - 1], device=ids.device)
     return at_least_float32(predict(model, ids, last, weights or None)[0, 0])

@@ -1,4 +1,4 @@
-"""Pairs of texts that differ in one word, each with the next word: what methods that compare two runs read."""
+"""Pairs of texts that differ in one word, each with its next word, for methods that compare two forward passes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,18 +53,18 @@ class TextPairs:
 
 
 def indirect_objects(tokenizer: "PreTrainedTokenizerBase", count: int, seed: int = 0) -> TextPairs:
-    """Draw sentences of two people, one of whom gives something to the other, who is the next word.
+    """Draw sentences in which one of two people gives something to the other, whose name is the next word.
 
     The corrupted text lets the other person give: `After Anna and Ben cleaned the kitchen, Ben handed the broom to` is
     followed by Anna, and with `Anna handed` by Ben. Either person is named first in half of all texts.
 
-    Both names have equally many tokens, and so have both texts. The answers are the first tokens by which names differ.
+    Both names have equally many tokens, and so have both texts. The answers are the first tokens in which names differ.
 
     Source: Wang et al., 2023, arXiv 2211.00593, section 2 and appendix A (the form; names and sentences are our own).
     """
     begun = tokenizer("to", add_special_tokens=False)["input_ids"]
     tokens = {name: tokenizer(f"to {name}", add_special_tokens=False)["input_ids"][len(begun) :] for name in NAMES}
-    # a tokenizer that splits every word, as one of bytes does, begins them all with a space
+    # a tokenizer of bytes, for example, gives all names the same first token, a space
     first = next(at for at in range(9) if len({ids[at] for ids in tokens.values()}) > 1)
     couples = [
         (a, b)
@@ -87,7 +87,7 @@ def indirect_objects(tokenizer: "PreTrainedTokenizerBase", count: int, seed: int
 
 
 def repetitions(tokenizer: "PreTrainedTokenizerBase", count: int, half: int = 12, seed: int = 0) -> TextPairs:
-    """Draw random tokens whose first tokens are repeated, so that the next one is told by the repetition alone.
+    """Draw random tokens, then repeat some of them from the start, so that only the repetition predicts the next token.
 
     `x_1 .. x_half x_1 .. x_j` is followed by `x_(j+1)`, with j = half / 2. The corrupted text has another token in the
     place of the first `x_(j+1)`.

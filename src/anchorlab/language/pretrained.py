@@ -31,7 +31,7 @@ _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _REFUSED = ("quantization_config", "transformers_weights")  # quantised weights, or files that nothing checks
 _SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings")
-_PROBE = (2, 11)  # sequences and tokens: a wrong mask, window, position or layout of shared keys shows
+_PROBE = (2, 11)  # sequences and tokens: enough to show a wrong mask, window, position or layout of shared keys
 
 
 def pretrained(

@@ -1,4 +1,4 @@
-"""Prompts of the truncation paper's section 3: indirect objects, facts, prepositions, and sentences that end in one.
+"""Prompts of the truncation paper's section 3: indirect objects, facts, prepositions, and sentences that end in these.
 
 Each prompt asks for the next word. The paper tracks the probabilities of the right word and of generic words, such as
 "the".

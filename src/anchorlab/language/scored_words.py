@@ -6,7 +6,7 @@ from typing import NamedTuple
 from anchorlab.language.prompts import Prompt
 
 ABSENT = -1
-"""Stands for an answer that is missing or not scored, and fills the rows of prompts with fewer candidates."""
+"""The id of an answer that is missing or not scored; it also pads the rows of prompts with fewer candidates."""
 
 Ids = tuple[int, ...]
 
@@ -15,9 +15,9 @@ class ScoredWords(NamedTuple):
     """The scored tokens of one prompt's words.
 
     Fields
-        following: the answer's tokens before its last scored one; without an answer, what the candidates share
-        shared: the number of these that all words share, which are not scored
-        answer: the answer's last scored token; -1 without one, and if no token tells it from a candidate
+        following: the answer's tokens before its last scored one; without an answer, the tokens that candidates share
+        shared: the number of these tokens that all words share, which are not scored
+        answer: the answer's last scored token; -1 without an answer, and if no token distinguishes it from a candidate
         candidates: for each scored candidate, the number of tokens of `following` that it begins with, and its first
             token that differs from them
         notes: one line for each word of several tokens, and for each word that is not scored
@@ -75,7 +75,7 @@ def only_a_space(word: str) -> str:
 
 
 def _shared(words: Sequence[Ids], read: Callable[[Ids], str]) -> int:
-    """Return how many tokens all words begin with; for a single word, how many mere spaces it begins with."""
+    """Return the number of leading tokens that all words share; for a single word, that are mere spaces."""
     most = min(map(len, words)) - 1
     if len(words) > 1:
         return min(most, *(_alike(words[0], other) for other in words[1:]))
@@ -83,7 +83,7 @@ def _shared(words: Sequence[Ids], read: Callable[[Ids], str]) -> int:
 
 
 def _first_told(path: Ids, others: Sequence[Ids], shared: int, read: Callable[[Ids], str]) -> int | None:
-    """Return the place of the first token of `path`, but a mere space, that sets it apart from all other words."""
+    """Return the index of the first token of `path`, other than a mere space, that distinguishes it from all others."""
     for at in range(shared, len(path)):
         if read(path[at : at + 1]) and all(_alike(path, other) <= at for other in others):
             return at
@@ -91,7 +91,7 @@ def _first_told(path: Ids, others: Sequence[Ids], shared: int, read: Callable[[I
 
 
 def _alike(one: Ids, other: Ids) -> int:
-    """Return how many tokens two words begin with in common."""
+    """Return the number of leading tokens that two words share."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 

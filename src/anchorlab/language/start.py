@@ -42,8 +42,8 @@ def added_before(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
 
 
 def begun_once(before: Sequence[int], ids: Sequence[int]) -> list[int]:
-    """Return token ids behind the ids to put before them; ids that begin with these already are left as they are.
+    """Return `ids` with `before` in front; ids that already begin with `before` are returned as they are.
 
-    A text from a chat template may write the start token itself, and a model has never read two.
+    A text from a chat template may contain the start token itself, and models are not trained on two in a row.
     """
     return [*ids] if before and [*ids[: len(before)]] == [*before] else [*before, *ids]

@@ -21,7 +21,7 @@ def sites(architecture: Architecture, layers: int, grouped: bool, parallel: bool
     """Return the sites of a model in the order of visits.
 
     Args:
-        architecture: its table
+        architecture: the table of the model's architecture
         layers: the number of blocks
         grouped: whether several query heads share a key and value head
         parallel: whether both layers of a block read the stream that enters it

@@ -1,4 +1,4 @@
-"""Turn a trained decoder into a model of transformers, which generates and is read by other libraries."""
+"""Turn a trained decoder into a model of transformers, which generates text and which other libraries read."""
 
 from typing import TYPE_CHECKING, Any
 

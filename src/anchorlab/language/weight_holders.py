@@ -68,7 +68,7 @@ class Heads(Part):
 
 
 class Layers(Part):
-    """A block: attention and a feed-forward layer, each after its norm, around the stream."""
+    """A block: attention and a feed-forward layer, which read the stream through norms and add to it."""
 
     norm_first, residual, causal = True, True, True
 

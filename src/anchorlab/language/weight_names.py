@@ -108,7 +108,7 @@ def _map(theirs: str, ours: str, letter: str, stored_as_inputs: bool) -> list[En
 
 
 def _fused(theirs: str, ours: str, heads: int, by_head: bool, stored_as_inputs: bool) -> list[Entry]:
-    """Return the entries of a fused map to queries, keys and values: outputs `[head 3 head_width]`, or `[3 ...]`."""
+    """Return the entries of a fused map with outputs `[head 3 head_width]` if `by_head`, else `[3 head head_width]`."""
 
     def split(value: Tensor, dim: int) -> list[Tensor]:
         if not by_head:

@@ -30,7 +30,7 @@ def zoo(name: str | None = None) -> "TrainedRun | polars.DataFrame":
         al.look(run, run.experiment.task.sample("test", 5, seed=0), record=["blocks.*.attn.hook_pattern"])
 
     The members have the seeds 1000 and up. Nothing is trained, fetched or written. On the command line, `zoo:NAME`
-    stands for the run, as in `anchorlab inspect zoo:anchor/identity`, and `--store zoo` for the store.
+    is the run, as in `anchorlab inspect zoo:anchor/identity`, and `--store zoo` the store.
 
     Args:
         name: the name of its task, such as `anchor/identity`; None lists all
@@ -40,12 +40,12 @@ def zoo(name: str | None = None) -> "TrainedRun | polars.DataFrame":
     | column | |
     |---|---|
     | `name` | the name to open it by: its task's |
-    | `study` | the study whose quick profile trains it; None for a training with the recipe of this list alone |
+    | `study` | the study whose quick profile trains it; None for a run trained only for the zoo |
     | `model` | the kind of model |
-    | `members`, `checkpoints` | their numbers |
+    | `members`, `checkpoints` | the numbers of members and checkpoints |
     | `split`, `accuracy` | the accuracy on that split at the end, mean over members; None where answers are vectors |
-    | `loss` | the loss there |
-    | `weights` | the type in which they are kept: `bfloat16` only where no answer at the end changes by it |
+    | `loss` | the loss on that split at the end |
+    | `weights` | the precision of the stored weights: `bfloat16` only where rounding changed no final answer |
     | `MB` | the size of its files |
 
     Errors: `SpecError` for an unknown name, with the nearest known one.

@@ -24,7 +24,7 @@ _PATTERNS = "blocks.*.attn.hook_pattern"
 _PATTERN_AXES = ("member", "batch", "head", "query", "key")
 _MEMBERS, _STEPS = 2, 8  # shown by default
 _LABELLED = 64  # sequences for the detectors
-_DIGITS = 3  # decimal digits of a score, as of the weights of a view
+_DIGITS = 3  # decimal digits of a score, as for the weights of a view
 _CARRIED = 1_400_000  # most bytes of weights in a view, unless a single model has more; makes a page of about 2 MB
 MOST_RECORDED = 2**26
 """The largest size in bytes of the recorded attention in a view; above it, browsers become slow."""
@@ -187,7 +187,7 @@ def _recorded_only(why_not: str) -> str:
 
 
 def _live(ensembles: Sequence[Ensemble], task: Task) -> LiveModel:
-    """Pack the models for the page to run: as many checkpoints as fit the limit, and at least one; then members."""
+    """Pack models for the page to run: as many checkpoints as fit, at least one; if only one fits, fewer members."""
     each = 4 * sum(value[0].numel() for value in ensembles[0].weights.values())
     models = max(1, _CARRIED // each)
     carried = _spread(range(len(ensembles)), max(1, models // ensembles[0].size))

@@ -10,7 +10,7 @@ from anchorlab.cli.terminal.output import Rows
 if TYPE_CHECKING:
     import polars
 
-# no column of its own: each key is one offset of the detector at its right, which shows the best offset
+# detectors without a column: each is one offset of the detector on its right, whose column shows the best offset
 _SPECIAL_CASES = {
     "previous_token": "shift",
     "self_attending": "shift",

@@ -39,7 +39,7 @@ def landscape(
     replace
         What replaces all other units: their mean over sequences, another sequence's value, or zero.
     share
-        Rise of the loss within which a subset suffices, as a share of the effect of all units.
+        Largest rise of the loss at which a subset still suffices, as a share of the effect of all units.
     """
     check_sequences(sequences)
     check_file(figure, "figure")

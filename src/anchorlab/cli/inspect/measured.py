@@ -1,4 +1,4 @@
-"""The frame of the commands that measure a run: what they check, the run that they open, and the figure they draw."""
+"""The common steps of commands that measure a run: check the options, open the run, draw the figure."""
 
 import time
 from collections.abc import Callable
@@ -16,13 +16,13 @@ _MOST = 100_000  # sequences
 
 
 def check_sequences(count: int, option: str = "sequences", noun: str = "") -> None:
-    """Raise `SpecError` for a number of sequences on which nothing can be measured, or that would not fit."""
+    """Raise `SpecError` for a number of sequences below 1, or too large to fit in memory."""
     if not 1 <= count <= _MOST:
         raise SpecError(option, f"cannot measure on {count}{noun}", f"give 1 to {_MOST}")
 
 
 class Measured:
-    """A run that a command measures; the time of the measurement runs from here to its figure.
+    """A run that a command measures; its computing time counts from here until the figure is drawn.
 
     Errors: as `shared.found_run`; `SpecError` for a member that the run does not have.
     """

@@ -108,7 +108,7 @@ def _names(task: "Task", chain: str, size: int) -> list[str]:
 
 
 def _means(form: "Float[Tensor, 'row column']", alike: bool) -> dict[str, float]:
-    """Return the mean of a product; for equal rows and columns, the means on and off the diagonal and the rows led."""
+    """Return the mean of a product; for `alike` rows and columns, the means on and off the diagonal, and `rows_led`."""
     import torch
 
     size = len(form)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _NAME = "anchor/identity"
 _SEQUENCES = 200  # over which heads are scored and removed
 _ANCHOR_AT = 3  # position of the anchor in the sequence that is shown
-_SHADES = ((0.5, "bold green"), (0.2, "green"), (0.0, "dim"))  # of attention, from that much on
+_SHADES = ((0.5, "bold green"), (0.2, "green"), (0.0, "dim"))  # the lowest attention weight of each style
 _NEXT = {
     f"anchorlab circuit zoo:{_NAME}": "the attention paths that suffice",
     f"anchorlab inspect zoo:{_NAME}": "every detector on every head",

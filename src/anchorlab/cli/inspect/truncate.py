@@ -56,7 +56,7 @@ def truncate(
         Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, the default for runs, or a list such as
         `0,0.01,0.05,0.2,0.5`, the default for pretrained models.
     metric
-        Metric of a run to optimise: by default the lowest loss; the highest value of any other metric.
+        Metric to optimise in a run: `loss`, the default, is minimised; any other metric is maximised.
     split
         Split of a run's task to measure on; by default the last.
     n
@@ -212,7 +212,7 @@ def _truncate_model(
 
 
 def _prompts(source: str) -> "tuple[Prompt, ...]":
-    """The named set, or the rows of a CSV file; the wrong candidates of a row are the answers of all others.
+    """Return the named set, or the rows of a CSV file; the wrong candidates of a row are the answers of the others.
 
     Errors: `SpecError` for a file that is not there, and rows without a prompt and an answer.
     """

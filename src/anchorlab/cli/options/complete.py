@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ADDRESS = re.compile(r"[0-9a-f]{20}")
 _LONGEST_LABEL = 200  # characters
 _MOST_BYTES = 1_000_000  # of a specification that is read for its label
-_MOST_LABELS = 100  # runs whose specification is read; of more, the addresses alone are offered
+_MOST_LABELS = 100  # runs whose specifications are read; if there are more, addresses are offered without labels
 
 
 def tasks(context: "CompletionContext") -> list[str]:
@@ -62,7 +62,7 @@ def _label(run: Path) -> str:
 
 
 def _files(begun: str, kinds: tuple[str, ...]) -> Iterable[str]:
-    """Return the files of these kinds, and the folders, whose paths begin so; none before anything is typed."""
+    """Return the files with these endings, and the folders, whose paths begin with `begun`; none if it is empty."""
     head, slash, tail = begun.rpartition("/")
     if not begun:
         return []

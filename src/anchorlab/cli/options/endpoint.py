@@ -59,7 +59,7 @@ class PretrainedOptions:
     extra: str | None = None
 
     def address(self) -> str | None:
-        """Return the address of the model at the endpoint, if one is given. Errors: as `address_of`; for a download."""
+        """Return the model's address at the given endpoint, else its name. Errors: as `address_of`; for a download."""
         from anchorlab.language.endpoint import address_of
 
         if self.endpoint is None:
@@ -69,7 +69,7 @@ class PretrainedOptions:
         return ",".join(address_of(self.endpoint, one) for one in (self.model or "").split(","))
 
     def access(self, models: str) -> "Access | None":
-        """Return the settings that the options give. Errors: `SpecError`, also if none of `models` is at a server."""
+        """Return the settings given, or None. Errors: `SpecError`, also if no model in `models` is at a server."""
         from anchorlab.language.endpoint import Access, is_address
 
         given = {name: value for name, value in vars(self).items() if name not in _PLACE and value is not None}

@@ -11,7 +11,7 @@ from anchorlab.errors import SpecError
 from anchorlab.plain import MOST_DEPTH, TOO_DEEP, parse_json
 
 PARTS = ("task", "model", "recipe", "members", "slurm")
-"""What has fields that are options: the parts of an experiment, and the jobs of Slurm."""
+"""The prefixes of options for fields: the parts of an experiment, and `slurm` for the options of Slurm jobs."""
 
 Fields = list[str] | None
 """The options of one part as a command receives them, such as `["data.size=600"]`."""

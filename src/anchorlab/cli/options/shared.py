@@ -48,7 +48,7 @@ ReadStore = Annotated[
         help="Folder of stored runs, by default $ANCHORLAB_STORE, or `runs`; or `zoo`, the models of the package."
     ),
 ]
-"""A store that a command only reads. A folder of one's own with the zoo's name is `./zoo`."""
+"""A store that a command only reads. To name a folder of your own called `zoo`, write `./zoo`."""
 
 RunName = Annotated[str, Parameter(completer=complete.runs)]
 StoredRun = Annotated[RunName, Parameter(help="First digits of the run's address, as `anchorlab runs` lists it.")]
@@ -86,7 +86,7 @@ DryRun = Annotated[
 
 
 def existing_store(folder: str | Path | None) -> "Store":
-    """Return the store in a folder, by default the default one. Errors: `StoreError` if there is no such folder."""
+    """Return the store in a folder, or for None the default store. Errors: `StoreError` if there is no such folder."""
     from anchorlab.runs import Store
 
     kept = Store(folder)
@@ -96,7 +96,7 @@ def existing_store(folder: str | Path | None) -> "Store":
 
 
 def read_store(folder: str | Path | None) -> "Store":
-    """Return the store in a folder, as `existing_store` does, or the zoo's."""
+    """Return the store in a folder, as `existing_store` does; for `zoo`, the store of the zoo."""
     if folder == "zoo":
         from anchorlab.trained.zoo import ROOT
 
@@ -118,16 +118,14 @@ def found_run(name: str, folder: str | Path | None) -> "Run":
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
-    """The place where runs are trained, and by what.
+    """The options for where runs are trained, with how many processes and on which device.
 
     Parameters
     ----------
     on
-        `local` trains on this machine; `ray` on a Ray cluster, and `slurm` by jobs of Slurm, whose nodes share the
-        store.
+        `local` trains on this machine, `ray` on a Ray cluster, and `slurm` in Slurm jobs on nodes that share the store.
     address
-        Ray cluster, such as `10.0.0.1:6379`; by default $RAY_ADDRESS, else the cluster on this machine, else a
-        new one.
+        Ray cluster, such as `10.0.0.1:6379`; by default $RAY_ADDRESS, else the cluster on this machine, else a new one.
     slurm
         Option of the jobs, such as `--slurm.partition gpu`, `--slurm.time 60` in minutes, or `--slurm.mem 8G`.
     """

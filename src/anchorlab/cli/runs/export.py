@@ -22,15 +22,14 @@ def export_(
 ) -> None:
     """Write the metrics of finished runs for other programs: one table, or TensorBoard's event files.
 
-    Trackio imports event files with `trackio.import_tf_events`. For Weights & Biases, see the
-    how-to about runs.
+    Trackio imports event files with `trackio.import_tf_events`. For Weights & Biases, see the how-to about runs.
 
     Parameters
     ----------
     out
         File to write or to replace; for `tensorboard` a new folder, with a folder of event files for each member.
     to
-        `csv` or `parquet`: one row for each member, step and metric; `tensorboard`.
+        `csv` or `parquet`, with one row for each member, step and metric; or `tensorboard`.
     """
     from anchorlab.runs.atomic_files import file_name
     from anchorlab.runs.tensorboard import write_events

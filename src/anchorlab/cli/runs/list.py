@@ -112,7 +112,7 @@ def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | f
 
 
 def print_runs(entries: "Sequence[Entry]") -> None:
-    """Print rows of the list of runs, so that usual ones fit on 80 columns.
+    """Print runs as rows of the list; usual rows fit in 80 columns.
 
     Each label has the fewest fields that distinguish runs with the same label, and each address the fewest digits, at
     least eight. The year is left out if it is this one.

@@ -51,8 +51,8 @@ def prune_(
 
     The kinds: `orphans` belong to no findings in the store, such as runs of `anchorlab train`; `superseded` belong only
     to earlier findings of a study, or have an outdated format; `unfinished` could be continued, but no process is
-    writing them; `damaged` have an unreadable specification. A run in use is never removed, nor is the start of a
-    needed or unfinished run.
+    writing them; `damaged` have an unreadable specification. A run in use is never removed, nor is a run from which a
+    needed or unfinished run started.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def prune_(
 
 
 def _agreed(what: str, details: str, pronoun: str, quiet: bool = False) -> bool:
-    """Ask on the terminal whether to remove runs; anything but `y` or `yes` means no, and is answered.
+    """Ask on the terminal whether to remove runs; anything but `y` or `yes` means no, which is then confirmed.
 
     Errors: `SpecError` without a terminal to ask on.
     """

@@ -14,8 +14,8 @@ def browse(
 ) -> None:
     """Write one HTML page about the store: a table of runs, their curves, the studies and their claims.
 
-    The page loads nothing from the network. Unfinished runs have curves up to their newest state; training keeps one
-    about every 20 seconds.
+    The page loads nothing from the network. Unfinished runs have curves up to their newest state; training saves its
+    state about every 20 seconds.
 
     Parameters
     ----------

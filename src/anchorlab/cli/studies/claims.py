@@ -39,13 +39,13 @@ _MOST_PROFILES = 20  # profiles of a study that are named
 
 
 class _Block(NamedTuple):
-    """What is printed of a study.
+    """The printed results of one study.
 
     Fields
         head: its heading
-        rows: its results claim by claim, each with whether it is the strongest of its claim
+        rows: the results claim by claim, each with whether it is the strongest evidence for its claim
         with_profile: whether results name their profiles
-        published: whether they are the published ones, of a study that has not been run here
+        published: whether the results are the published ones, because the study has not been run here
     """
 
     head: Text
@@ -158,7 +158,7 @@ def _print_counts(results: "Sequence[ClaimResult]") -> None:
 
 
 def _judged_again(findings: "Findings") -> "Findings":
-    """Return findings judged by the claims of today; as they are if the study is not ours or measured otherwise."""
+    """Return findings judged by the current claims; unchanged if the study is not built in or measured differently."""
     from anchorlab.papers.words import statements
 
     if findings.study not in STUDIES:
@@ -196,7 +196,7 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
 
 
 def _unmeasured(result: "ClaimResult", study: "Statements") -> dict[str, Any]:
-    """Return a claim of a study that has not been run: the seeds on which its setting was chosen, what is published."""
+    """Return a claim of a study not run here, with the seeds on which its setting was chosen and published evidence."""
     from anchorlab.papers.published import published_entries
 
     nothing = dict.fromkeys(("profile", "scope", "seeds", "commit", "hardware"))
@@ -274,7 +274,7 @@ def _print_blocks(blocks: Sequence[_Block]) -> None:
 
 
 def _lines(result: "ClaimResult", strongest: bool, block: _Block) -> Iterator[tuple[str | Text, Text]]:
-    """Yield the lines printed for a result, each after its sign; for a weaker result, only its value."""
+    """Yield the lines printed for a result, each with the symbol before it; for a weaker result, only its value."""
     from anchorlab.findings import SYMBOLS
 
     if strongest:
@@ -288,7 +288,7 @@ def _lines(result: "ClaimResult", strongest: bool, block: _Block) -> Iterator[tu
 
 
 def _wrapped(sign: str | Text, line: Text, width: int, console: Console) -> Iterator[Text]:
-    """Yield the lines of the terminal that a line takes, indented, the first of them after a sign."""
+    """Yield a line wrapped to the width of the terminal and indented, with the sign before its first part."""
     for part in [line] if line.cell_len <= width else line.wrap(console, width):
         part.rstrip()
         yield Text.assemble("  ", sign, " ", part)
@@ -311,7 +311,7 @@ def _values(result: "ClaimResult", with_profile: bool) -> Text:
 
 
 def _controls(result: "ClaimResult") -> Text:
-    """Return what the controls give, each with the mark of a claim that it passes; empty without any."""
+    """Return the values of the controls as text, each with its mark if it passes the claim; empty without controls."""
     text = Text()
     for name, control in result.controls.items():
         why = f" ({control.note})" if control.value is None else ""

@@ -59,8 +59,8 @@ class Changes:
     def applied(self, chosen: "Chosen", profile: str) -> "list[tuple[Study[Any], str]]":
         """Return a study with the values of the options, and its profile, once for each combination of listed values.
 
-        A list is one value where the field itself holds a list. Seeds alone are chosen by the profile's name, unless
-        the study is from a file. Without options, the study itself.
+        A list is one value where the field itself holds a list. If only seeds are given, the profile's name selects
+        them, unless the study is from a file. Without options, the study itself is returned.
         Errors: `SpecError` that names the field as it was written.
         """
         from anchorlab.studies.profile_names import part_name
@@ -185,13 +185,13 @@ def study(
 
     Studies of pretrained models train nothing; they measure the model named by their profile, or by `--model`.
 
-    With `--seeds`, a built-in study is judged on these seeds alone, in the same setting. With other fields, a study is
-    trained and judged under a name that shows the change, such as `anchor/identity-heads-3`; several values,
+    With `--seeds`, a built-in study is judged on these seeds alone, in the same setting. With changed fields, a study
+    is trained and judged under a name that shows the change, such as `anchor/identity-heads-3`; several values, such as
     `--model.heads 2,3`, make several such studies. The claims of a study with changed fields are hypotheses, supported
     or not supported.
 
     Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
-    exit code 2. If a chunk of a run fails, all others are still trained; the exit code is then 1.
+    exit code 2. If a chunk of a run (some members) fails, all others are still trained; the exit code is then 1.
 
     Parameters
     ----------
@@ -204,15 +204,15 @@ def study(
         `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
         is the paper's own setting. By default the TOML file's, or `quick`.
     report
-        HTML file for one page with all these studies; each study's own page is in the store.
+        HTML file for one page with all these studies; with several, each also has its own page in the store.
     json
         Print the claims as JSON: an object for one study, a list for several or a pattern.
     claim
-        Names of the only claims to measure, such as `enough-data`. Only the runs that they read are trained. Their
+        Measure only the claims with these names, such as `enough-data`, and train only the runs that they read. Their
         values are printed and not kept.
     only
-        Labels of the only experiments to train, such as `"low frequency"`, without claims and report; `--dry-run` lists
-        the labels.
+        Train only the experiments with these labels, such as `"low frequency"`, without claims and report; `--dry-run`
+        lists the labels.
     parts
         Further folders of runs, which are only read: seeds that were trained there are not trained again.
     """

@@ -38,7 +38,7 @@ def sweep(
     ----------
     file
         TOML file: a task, changes to its defaults in the tables `model`, `recipe` and `members`, and lists of values in
-            the table `grid`.
+        the table `grid`.
     seeds
         Seeds of the members in place of the file's: `0:10` for 0 to 9, or a list such as `0,3,5`.
     report
@@ -96,7 +96,7 @@ def sweep(
 
 
 def _print_points(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str, quantities: int) -> None:
-    """Print the table of a sweep's findings, mean, lowest and highest of each split in one cell."""
+    """Print the table of a sweep's findings, with the mean, lowest and highest value of each split in one cell."""
     splits = [column.removesuffix(", mean") for column in columns[quantities::3]]
     cells = [
         (

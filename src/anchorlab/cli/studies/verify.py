@@ -51,8 +51,8 @@ def verify(
     At the end of the budget training stops and saves its state; the same command resumes from there.
 
     With `--part`, the given seeds are trained one by one, and each is kept in a folder as a part: its metrics, where it
-    was trained, and what the claims read from its weights. Parts from several people and days make one result. A line
-    names the studies of a pattern that have no parts.
+    was trained, and what the claims read from its weights. Parts from several people and days make one result. A
+    message names the studies that have no parts.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class _Part:
 
 
 def _has_parts(one: "Study[Any]") -> bool:
-    """Return whether a study has a paper's own setting, and claims that need no weights but what a part keeps."""
+    """Return whether a study has a paper's own setting, and claims that read no weights beyond what a part keeps."""
     return one.keeps is not None and any(about.paper for about in one.profiles.values())
 
 
@@ -288,7 +288,7 @@ def _print_plan(plan: "Plan", budget: str) -> None:
 
 
 def _plan_row(step: "Step") -> tuple[str, str, int, str, str]:
-    """Return a row of the plan; its note says why the step trains less than its profile has runs."""
+    """Return a row of the plan; its note says why the step does not train all runs of its profile."""
     time = f"{'about ' * step.rough}{duration(step.seconds)}"
     used = [*(f"runs of {name}, above" for name in step.shared), *["runs in the store"] * step.kept]
     note = f"uses {' and '.join(used)}" if used else "" if step.candidate.experiments else "trains nothing"

@@ -42,14 +42,14 @@ def export(
     out
         Folder to write: a new one, or an earlier export of the same task.
     format
-        `parquet`, `jsonl`, `hf` (a folder that `datasets.load_dataset` reads), or `lm-eval` (questions in words with
-        tasks for lm-evaluation-harness; for `retrieval/equations` and the other formulations).
+        `parquet`, `jsonl`, `hf` (a folder that `datasets.load_dataset` reads), or `lm-eval` (questions in words, with
+        tasks for lm-evaluation-harness; only for `retrieval/equations` and the other formulations).
     n
         Number of sequences per split, or of pairs of sequences for each compiled model.
     split
         Export only this split; repeat the option for several. By default all.
     seed
-        Seed of the sequences; of compiled models also the seed of their basis, ids and order of heads.
+        Seed of the sequences; for compiled models also the seed of their basis, ids and order of heads.
     text
         Add each sequence, its answer and the derivation of the answer in words.
     unrotated

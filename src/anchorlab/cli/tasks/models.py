@@ -17,7 +17,7 @@ def models(
     Parameters
     ----------
     kind
-        Kind of the list, such as `decoder`; its fields are options of `train`: `--model.kind lstm --model.layers 2`.
+        One of the kinds, such as `decoder`; its fields are options of `train`: `--model.kind lstm --model.layers 2`.
     """
     from anchorlab.models import ModelSpec
     from anchorlab.spec import unknown_name
@@ -40,7 +40,7 @@ def _title(spec: type) -> str:
 
 
 def _data(kind: str, spec: Any) -> dict[str, Any]:
-    """Return a kind with its fields, but for the kind itself."""
+    """Return a kind, its title and its fields other than `kind`, as plain data."""
     fields = [
         {
             "name": name,

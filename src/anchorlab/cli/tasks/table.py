@@ -7,7 +7,7 @@ from anchorlab.cli.terminal.output import print_json, print_text, waiting
 
 
 def table(text: Path, /, *, name: str | None = None, folder: Path = Path(), json: shared.Json = False) -> None:
-    """Count the character pairs of a text, for the task recall/noisy on its characters.
+    """Count the character pairs of a text, to train on its characters with the task recall/noisy.
 
     Parameters
     ----------

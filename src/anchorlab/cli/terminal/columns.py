@@ -17,7 +17,7 @@ def lay_out(table: Sequence[Sequence[str]], room: int) -> Iterator[tuple[list[in
     cut.
 
     Args:
-        table: columns, each with its cells from above, the header first
+        table: columns, each with its cells from top to bottom, the header first
         room: the width of the terminal
     """
     least = [_longest(cells, words=index > 0 or len(table) < 3) for index, cells in enumerate(table)]
@@ -41,7 +41,7 @@ def _width(widths: Sequence[int]) -> int:
 
 
 def _widths(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
-    """Widen the columns that want it, the neediest first; narrow the widest if even the least is too much."""
+    """Return widths that fit `room`: `least`, widened towards `wanted`, the neediest column first, or else narrowed."""
     widths = list(least)
     while _width(widths) < room and any(width < most for width, most in zip(widths, wanted, strict=True)):
         needs = [most - width for width, most in zip(widths, wanted, strict=True)]

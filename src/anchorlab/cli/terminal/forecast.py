@@ -24,7 +24,7 @@ def print_forecast(
     studies: Mapping[str, str] | None = None,
     execution: "ExecutionName" = "auto",
 ) -> None:
-    """Forecast a training and print it for people, or as JSON; `studies` has the study of each cell, by its address."""
+    """Forecast a training and print it for people, or as JSON; `studies` maps the addresses of cells to studies."""
     from anchorlab.engine import forecast
 
     with shown(not json) as report:

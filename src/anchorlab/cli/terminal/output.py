@@ -47,7 +47,7 @@ def hand_out(json: bool, data: Callable[[], Any], shown: Iterable[RenderableType
         json: whether to print JSON
         data: makes the JSON document
         shown: the texts and tables in order, made only where they are printed
-        files: what was written, by its name with underscores, such as `attention_viewer`; None if it was not
+        files: the files written, by name with underscores, such as `attention_viewer`; None for one not written
     """
     if json:
         print_json(data())
@@ -73,7 +73,7 @@ def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
 
 
 def _seen(text: str | Text) -> Text:
-    """Return text with its control signs written out; the styles of its parts are then lost."""
+    """Return text with control characters escaped; if there are any, the styles of its parts are lost."""
     if isinstance(text, str):
         return Text(printable(text, lines=True))
     plain = printable(text.plain, lines=True)
@@ -88,7 +88,7 @@ def print_problem(text: str) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """Print a table for people, with numbers aligned to the right; without a header if all column names are empty.
 
-    Columns that do not fit on the terminal without breaking words are printed below, after the first column again.
+    Columns that do not fit on the terminal without breaking words are printed below, with the first column repeated.
     """
     if title is not None:
         print_text(Text(printable(title, lines=True), "bold"))

@@ -8,12 +8,12 @@ from types import FrameType
 
 
 class Terminated(BaseException):
-    """SIGTERM: the system asks the process to end, or a scheduler does at its time limit."""
+    """Raised at SIGTERM, by which the system, or a scheduler at its time limit, asks the process to end."""
 
 
 @contextmanager
 def ending_once() -> Iterator[None]:
-    """Within `with`, raise `KeyboardInterrupt` at the first Ctrl-C, `Terminated` at the first SIGTERM; ignore the next.
+    """Within `with`, raise `KeyboardInterrupt` at Ctrl-C or `Terminated` at SIGTERM, once; later signals are ignored.
 
     So a command can keep its results and stop its processes, however often the user presses Ctrl-C.
     """

@@ -65,6 +65,6 @@ def train(
         members_text = counted(len(experiment.members), "member")
         print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
         print_text(f"run {trained.run.address} in {trained.run.path}", wrapped=False)
-    if problem := divergence([trained]):  # also of a run that was kept
+    if problem := divergence([trained]):  # also for a run that was already in the store
         print_problem(problem)
     return 1 if diverged else 0

@@ -13,7 +13,7 @@ class Accuracy:
     """The share of right answers.
 
     Fields
-        right, questions: numbers of questions
+        right, questions: the numbers of right answers and of questions
         low, high: the 95 % interval of the share (Wilson's)
         guessing: the share that guessing among the acceptable answers gets right
     """

@@ -45,7 +45,7 @@ def ask(
     seed: int = 0,
     progress: Counted = None,
 ) -> tuple[Asked, ...]:
-    """Ask each question until an answer is acceptable, at most `tries` times; the first tries go out together.
+    """Ask each question until an answer is acceptable, at most `tries` times; each round sends all open questions.
 
     Args:
         speaker: a local model or an endpoint

@@ -22,7 +22,7 @@ def chat_text(tokenizer: "PreTrainedTokenizerBase", request: Request, name: str)
 
 
 def text_for_server(tokenizer: "PreTrainedTokenizerBase", request: Request, name: str) -> str:
-    """Return a request as the text that a server with this tokenizer reads as `LocalSpeaker` reads the request.
+    """Return a request as the text that a server with this tokenizer turns into the token ids of `LocalSpeaker`.
 
     A special token that the tokenizer puts before every text is left out, because the server adds it again.
 

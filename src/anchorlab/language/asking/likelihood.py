@@ -34,7 +34,7 @@ class Likelihoods:
     prior: Float[Tensor, "question candidate"]
 
     def choose(self, scoring: Scoring = "sum") -> Int[Tensor, "question"]:
-        """Return the best candidate of each question."""
+        """Return the index of the best candidate of each question."""
         kept = self.total.isfinite()
         value = self.total - self.prior if scoring.endswith("over prior") else self.total
         value = value / self.lengths if scoring.startswith("mean") else value

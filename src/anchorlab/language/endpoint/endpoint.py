@@ -64,7 +64,7 @@ class Endpoint:
             return [self._journal.answers[key] for key in keys]
 
     async def _ask(self, left: dict[str, Request], total: int, progress: OnProgress | None) -> None:
-        """Send the requests that are left, and remove each when its answer is kept."""
+        """Send the requests in `left`, and remove each once its answer is kept."""
         access, api_key = self._access, os.environ.get(self._access.key_variable, "").strip()
         if not (api_key.isascii() and api_key.isprintable()):  # the client's error would show it
             raise SpecError("key", f"${access.key_variable} holds signs that no key has", "set it to the key alone")

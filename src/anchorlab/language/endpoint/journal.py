@@ -22,13 +22,13 @@ class Journal:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the file open for writing. Errors: `StoreError` if another process has it, or it cannot be written."""
+        """Read the file and hold it open for writing. Errors: `StoreError` if it is in use or cannot be written."""
         self.answers = {}
         try:
             with locked(self._path.with_name(f"{self._path.name}.lock")):
                 content = read_data(self._path, MOST_BYTES_OF_RESULTS) if os.path.lexists(self._path) else b""
                 for line in content.splitlines():
-                    with suppress(ValueError, LookupError, TypeError):  # a line that a kill has torn is no answer
+                    with suppress(ValueError, LookupError, TypeError):  # a line cut short by a kill is no answer
                         found = parse_json(line)
                         self.answers[str(found["key"])] = SAID.validate_python(found["answer"])
                 with self._path.open("a", encoding="ascii", buffering=1) as self._file:

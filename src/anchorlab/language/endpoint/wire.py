@@ -58,7 +58,7 @@ def read_reply(reply: Any, request: Request) -> Said:
     refusal = message and message.get("refusal")
     # the content is None if the model used up its tokens on thinking; some servers repeat the beginning
     text = choice["text"] if message is None else refusal or (message["content"] or "").removeprefix(request.begun)
-    if request.stop and request.stop in text:  # some servers leave it in
+    if request.stop and request.stop in text:  # some servers leave the stop text in
         text, reason = text.split(request.stop)[0], "stop"
     finish = "refusal" if refusal or reason == "content_filter" else "length" if reason == "length" else "stop"
     counts = {"read": usage.get("prompt_tokens"), "written": usage.get("completion_tokens")}
@@ -66,6 +66,6 @@ def read_reply(reply: Any, request: Request) -> Said:
 
 
 def is_of_model(name: str, model: str) -> bool:
-    """Return whether a model answers under `name`: its own, also with `@` and a revision or with a date, or none."""
+    """Return whether `name` names `model`, also with `@` and a revision or with a date; an empty name counts too."""
     dated = re.escape(model.removesuffix("-latest")) + _DATED
     return not name or name == model or name.partition("@")[0] == model or bool(re.fullmatch(dated, name))

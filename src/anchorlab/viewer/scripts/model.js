@@ -1,6 +1,6 @@
 // Runs the models of a view in the page: a token transformer's forward pass in typed arrays.
 //
-// `anchorlab.model(live)` reads the JSON of a `LiveModel` (viewer/view.py). The equations are those of models/block.py
+// `anchorlab.model(live)` reads the JSON of a `LiveModel` (findings/view.py). The equations are as in models/block.py
 // and models/attention.py. Every array is stored row by row: a stream is [position*width], a weight [input*output].
 (() => {
   const EPSILON = 1e-5; // of the layer norm, as in torch

@@ -1,7 +1,7 @@
 // The data of a view: recorded examples and, if the page includes weights, the models' results on any sequence.
 //
 // `which` is {member, step}. `state` has the chosen example, the typed sequence (null if none) and the edits in force.
-// Attention weights are thousandths; `AttentionView` in viewer/view.py gives their order.
+// Attention weights are thousandths; `AttentionView` in findings/view.py gives their order.
 (() => {
   const { shown, count } = anchorlab.parts;
   const MOST_KEPT = 12; // cached results: with and without edits, in two panes, and those shown just before

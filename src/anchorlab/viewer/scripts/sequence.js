@@ -4,7 +4,7 @@
   const ROLE_COLOURS = 6;
   const FEW = 3; // more answers than this are counted instead of listed
   const PLAIN = ["noise", "plain", "token"]; // roles without a colour
-  // The same on every page; others share what is left, by their names.
+  // These roles have the same colour on every page; other roles take unused colours, in the order of their names.
   const COLOUR_OF = { anchor: 0, trigger: 0, parent: 0, key: 3, output: 3, value: 3, query: 2, question: 2 };
 
   /** `act` has the actions `point(query, key, pinned)` and `unpoint()`. Predictions are shown under the tokens of a live model only. */

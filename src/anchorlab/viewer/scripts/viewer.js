@@ -1,5 +1,5 @@
-// The attention viewer: small maps of all heads and a large one of the selected head, at any checkpoint, beside a second
-// model if one is chosen, and for any sequence if the page can run the model.
+// The attention viewer: small maps of all heads and a large one of the selected head, at any checkpoint, next to a
+// second model if one is chosen, and for any sequence if the page can run the model.
 //
 // Each `.attention-view` holds its data as JSON. This file holds the state of the viewer and its controls.
 // Keys: arrows move between heads, Enter into the large map, Escape back, [ ] steps, n p examples, s the order of heads, d dark mode.
