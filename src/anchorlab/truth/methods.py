@@ -23,12 +23,12 @@ from anchorlab.truth.models import COMPILED
 from anchorlab.truth.seen import ON_HEADS, Population, Seen, Setting, best
 from anchorlab.truth.variants import SELECTIVE
 
-SEEN = (*SEARCHED, *range(1000, 1008), *range(1100, 1108))  # earlier forms of this study were published of these
-FIRST = 1200  # of the seeds of members
+SEEN = (*SEARCHED, *range(1000, 1008), *range(1100, 1108))  # the seeds of earlier published forms of this study
+FIRST = 1200  # the seed of the first member
 
 
 def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return a training of each population."""
+    """Return the experiment that trains each population, by the population's label."""
     members = Members(seeds=range(FIRST, FIRST + setting.seeds))
     return {
         one.label: Experiment(
@@ -99,7 +99,7 @@ def backups_missed_when_trained(seen: Seen) -> Float[Tensor, "seed"] | None:
 
 
 def with_backup(one: ranked.Ranked) -> Bool[Tensor, "member unit"]:
-    """Return which units another can replace, in some minimal circuit."""
+    """Return which units have a backup: another unit that can take their place in some minimal circuit."""
     return one.truth.backups().any(dim=1)
 
 
