@@ -9,7 +9,7 @@ from numpy.random import Generator
 
 @dataclass(frozen=True)
 class AliasTable:
-    """Alias tables of one distribution over outcomes per state.
+    """Alias tables that hold a distribution over outcomes for each state.
 
     Each draw takes one random 64-bit word. Its top bits choose a column. If the other bits are below the column's
     threshold, the outcome is the column's own, else the column's alias. The number of columns is a power of two, so

@@ -70,8 +70,8 @@ def load_task(path: str | Path) -> Task:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Read a TOML file of at most 16 MiB.
 
-    Errors: `SpecError` at `what` for a missing file; at its path for invalid TOML, for what is nested too deeply, for
-    whole numbers of more than 64 bits, and for what is no regular file.
+    Errors: `SpecError` at `what` for a missing file; at the file's path for invalid TOML, tables nested too deeply,
+    whole numbers of more than 64 bits, and a path that is not a regular file.
     """
     try:
         found = tomllib.loads(read_data(path, follow=True).decode("utf-8-sig"))

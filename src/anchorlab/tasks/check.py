@@ -9,7 +9,7 @@ from anchorlab.tasks.batch import Answer, Batch
 from anchorlab.tasks.registry import parse_task
 from anchorlab.tasks.task import Task
 
-_TOLERANCE = 1e-4  # of answers that are numbers, which an oracle may compute
+_TOLERANCE = 1e-4  # the largest difference of answers that are real numbers, which an oracle may compute another way
 
 
 def check_task(one: Task, n: int = 300) -> None:
@@ -18,9 +18,9 @@ def check_task(one: Task, n: int = 300) -> None:
         def test_my_task():
             al.tasks.check_task(al.task("mine"))
 
-    The checks: shapes are right; equal seeds give equal sequences, other seeds others; `split_of` tells splits apart as
-    promised; the oracle agrees with the sampler wherever it knows an answer; metrics and loss are finite; examples can
-    be rendered; the task can be written and read back.
+    The checks: shapes are right; equal seeds give equal sequences, different seeds different ones; `split_of` tells
+    splits apart as promised; the oracle agrees with the sampler wherever it knows an answer; metrics and loss are
+    finite; examples can be rendered; the task can be written and read back.
 
     Errors: `SpecError` that names the method at fault and says what it should do.
     """

@@ -41,10 +41,10 @@ def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
 
 
 def register_task(name: str) -> Callable[[Factory], Factory]:
-    """Register a factory (a function that returns a task, or a task class) under a name; a class by its family, too.
+    """Register a factory (a function that returns a task, or a task class) under a name; a class also by its family.
 
     The factory's parameters become the task's arguments and need type hints. The first line of its docstring describes
-    the task in lists. The factory must return equal tasks for equal arguments, because such a task is built only once.
+    the task in lists. The factory must return equal tasks for equal arguments, because the task is built only once.
     Errors: `ValueError` for a duplicate name or a factory without a docstring.
     """
 

@@ -84,8 +84,8 @@ class Task(Spec, Drawable):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences of a split; the same seed gives the same bytes.
 
-        Errors: `SpecError` for an unknown split, for an `n` that is negative, no whole number or beyond the memory, and
-        for a seed that is no whole number.
+        Errors: `SpecError` for an unknown split, for an `n` that is negative, not a whole number or too large for the
+        memory, and for a seed that is not a whole number.
         """
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Task(Spec, Drawable):
         return batch
 
     def check_draw(self, split: str, n: int | float, seed: object = 0) -> None:
-        """Raise `SpecError` for an unknown split, a number of sequences that cannot be drawn, and no whole seed."""
+        """Raise `SpecError` for an unknown split, an `n` that cannot be drawn, or a seed that is not a whole number."""
         if split not in self.splits:
             raise unknown_name("split", split, self.splits, "split")
         if not isinstance(n, Integral) or n < 0:
@@ -129,9 +129,9 @@ class Task(Spec, Drawable):
     def split_of(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Int[Tensor, "batch"]:
         """Return the index in `splits` of each sequence's split; -1 if the sequence belongs to no split.
 
-        By default the sequence of a task whose splits are not `separated` belongs to the first split if the oracle
-        knows an answer. A task with separated splits has to define it. A definition reads only inputs of the task's
-        shape; all others, and sequences with a token outside the vocabulary, belong to no split.
+        By default, if splits are not `separated`, a sequence belongs to the first split if the oracle knows an answer.
+        A task with separated splits must override this method. An override gets only inputs of the task's shape; all
+        others, and sequences with a token outside the vocabulary, belong to no split.
         """
         if self.separated:
             problem = f"is missing, though the splits of {type(self).__name__} are separated"
@@ -150,14 +150,14 @@ class Task(Spec, Drawable):
     def proof(self) -> Proof:
         """Return a proof that the splits are separate; by default `prove_by_samples`.
 
-        Where sequences may recur in several splits, a thousand of each are drawn to check that `split_of` knows them.
+        If splits are not `separated`, a thousand sequences of each are drawn to check that `split_of` accepts them.
         """
         return prove_by_samples(self, self.proof_samples if self.separated else _CHECKED)
 
     def losses(
         self, outputs: Float[Tensor, "batch scored output"], targets: Shaped[Tensor, "batch scored *output"]
     ) -> Float[Tensor, "batch scored"]:
-        """Return the loss at each scored position, which training minimises; by default of the kind `loss`.
+        """Return the loss at each scored position, which training minimises; by default the loss named by `loss`.
 
         As in `metrics`, implementations use only plain torch operations.
         """
@@ -182,8 +182,8 @@ class Task(Spec, Drawable):
     def render(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Sequence[Example]:
         """Return inputs `[batch position ...]` as readable examples, with the oracle's trace in words.
 
-        By default each token has the role `token`, each step of the trace a line, and the answer is that at the last
-        scored position.
+        By default each token has the role `token`, each step of the oracle's trace gets one line, and the answer shown
+        is the one at the last scored position.
         """
         found, sides = self.oracle(inputs), self.split_of(inputs).tolist()
         return [
@@ -226,7 +226,7 @@ def _of_own_inputs(split_of: Callable[[Task, Tensor], Tensor]) -> Callable[[Task
 
 
 def _bytes(batch: Batch) -> int:
-    """Return the bytes of a batch; what is kept under two names counts once."""
+    """Return the size of a batch in bytes; a tensor that is kept under two names counts once."""
     kept = (batch.inputs, batch.targets, batch.answers, *batch.latents.values(), *batch.rivals.values())
     return sum({one.data_ptr(): one.nbytes for one in kept}.values())
 

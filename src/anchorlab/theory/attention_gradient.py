@@ -50,7 +50,7 @@ def first_step(law: UniformRecall, learning_rate: float) -> OneLayer:
 def pull_by_output(law: UniformRecall, learning_rate: float) -> Float[np.ndarray, "output token"]:
     """Return W_E(k)ᵀ E [1/T sum_t W_U(j)ᵀ W_V x_t (x_t - mean of x)] for every output j and token k, after one step.
 
-    They are exact: the projections of A in equation (3) for j at most N, of B for j = N + 1.
+    These exact values are the projections of A in equation (3) for j at most N, and of B for j = N + 1.
     """
     value, moments = first_step(law, learning_rate).value, law.moments
     kinds = np.full(law.tokens + 1, OTHER_KIND)
@@ -67,7 +67,7 @@ def measured_first_step(law: UniformRecall, sample: Sequences, learning_rate: fl
 
 
 def with_more_noise(law: UniformRecall, sample: Sequences, share: float, random: Generator) -> Sequences:
-    """Replace tokens by noise, each with probability `share`, unless they are triggers or follow a trigger."""
+    """Return a sample whose tokens are noise with probability `share`, except triggers and the tokens after them."""
     tokens = sample.tokens.copy()
     free = tokens != TRIGGER
     free[1:] &= tokens[:-1] != TRIGGER
@@ -96,9 +96,9 @@ def leading_order(law: UniformRecall, learning_rate: float) -> LeadingOrder:
     trigger  eta alpha (alpha - p) (1/N + 1/T) (1/T + alpha (1 - alpha) / N^2)
     other    -(noise + trigger) / (N - 1)
 
-    The paper gives the first, and eta alpha^2 (1 - alpha) (alpha - p) / N^3 for all tokens but noise. The latter
-    neglects z_T = q, the trigger that ends every sequence. The contribution of this trigger decays only as 1 / (N T),
-    and flips the sign for the other tokens if T is below about N / (alpha (1 - alpha)).
+    The paper gives the first form, and eta alpha^2 (1 - alpha) (alpha - p) / N^3 for all tokens but noise. This second
+    form neglects z_T = q, the trigger that ends every sequence. The contribution of this trigger decays only as
+    1 / (N T), and flips the sign for the other tokens if T is below about N / (alpha (1 - alpha)).
     """
     n, alpha = law.tokens, law.alpha
     probability = exp(learning_rate * alpha) / (n + exp(learning_rate * alpha))

@@ -61,9 +61,9 @@ def probabilities(logits: Float[np.ndarray, "sample output"]) -> Float[np.ndarra
 def train(
     law: UniformRecall, sample: Sequences, rate: float, at: Collection[int], feed_forward: bool = True
 ) -> Mapping[int, OneLayer]:
-    """Return the matrices at some steps of gradient descent from zero on all of a sample, with one learning rate.
+    """Return the matrices after each number of steps in `at`, by full-batch gradient descent from zero on a sample.
 
-    Without `feed_forward`, W_F stays zero.
+    `rate` is the learning rate. Without `feed_forward`, W_F stays zero.
     """
     outputs, shares = law.tokens + 1, (sample.counts(law.tokens) / law.length).astype(np.float32)
     now = OneLayer(*(np.zeros(shape, np.float32) for shape in (outputs, (outputs, outputs), outputs)))

@@ -12,8 +12,8 @@ The gradient of the mean cross-entropy over both inputs, projected on the two ma
     dβ₁/dt = (1 - α - P(right) + P(wrong)) / 4,    dβ₂/dt = κ (P(noise) - α) / 4
 
 with κ = 1. The paper's equations (8) and (9) have κ = 3: they take inner products of the gradient with both matrices
-without dividing by the squared norms of the matrices, 4 and 12. This module measures time as the paper does, in units
-of 4 in the time of the mean loss, so that the factors 1/4 vanish.
+without dividing by the squared norms of the matrices, 4 and 12. This module measures time as the paper does: one unit
+is 4 units of the time t above, so that the factors 1/4 vanish.
 
 Source: truncated weights, section 5, appendix C, Lemma E.3.
 """
@@ -125,13 +125,13 @@ def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:
 
 
 def _noise(wrong: Curve, noise: Curve) -> Curve:
-    """Return P(noise) from the margins of the wrong output and of the noise over the right output, or the reverse."""
+    """Return P(noise) from the two margins over the right output; P(wrong) if the margins are swapped."""
     probability: Curve = np.exp(noise) / (1 + np.exp(wrong) + np.exp(noise))
     return probability
 
 
 def check_alpha(alpha: float) -> float:
-    """Return a probability of noise. Errors: `SpecError` if it is outside (0, 1)."""
+    """Return `alpha`, a probability of noise. Errors: `SpecError` if it is outside (0, 1)."""
     if not 0 < alpha < 1:
         raise SpecError("alpha", f"{alpha:g} is not between 0 and 1", "use the probability of the noise, such as 0.3")
     return alpha

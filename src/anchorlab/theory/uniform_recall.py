@@ -138,7 +138,7 @@ class UniformRecall:
         return CountMoments(mean, square, product)
 
     def most(self, kind: int, output_is_trigger: bool) -> int:
-        """Return the largest number of tokens of a kind in z_1 .. z_T that has a positive probability.
+        """Return the largest count of one token of a kind in z_1 .. z_T that has a positive probability.
 
         Noise occurs only after a trigger, and a trigger after a trigger only if y is the trigger.
         """

@@ -1,4 +1,4 @@
-"""Models whose circuits are known, and how far methods of interpretability find these circuits."""
+"""Models whose circuits are known, and measures of how well methods of interpretability find these circuits."""
 
 from anchorlab.truth.agreement import agreement, area_under_curve, nearest_area, rank_correlation, recovered_at
 from anchorlab.truth.circuits import Truth, Unit

@@ -1,4 +1,4 @@
-"""How far the scores of units agree with what is known of them: sets that suffice, exact values, losses of subsets."""
+"""Compare scores of units with the truth: minimal sets that suffice, exact Shapley values and losses of subsets."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int = 0) -> "polars.DataFrame":
     """Compare the scores that a method gives to units with a landscape of the same members.
 
-    Scores and Shapley values count by their size, since a unit that harms also does something.
+    Scores and Shapley values count by their absolute value, since a unit that harms also does something.
 
     Args:
-        scores: of any units; the landscape's must be among them
+        scores: scores of all units of the landscape, and perhaps of others
         truth: the landscape
         share: sets the threshold of minimal sets, as in `Landscape.minimal`
-        seed: of the random rankings for `area_by_chance`
+        seed: seeds the random rankings for `area_by_chance`
 
     Returns: one row per member, with the columns
 
     | column | |
     |---|---|
-    | `method`, `member` | whose scores |
+    | `method`, `member` | the method that gave the scores, and the member |
     | `area` | the area under the ROC curve against the minimal set that fits best: `nearest_area` |
-    | `area_by_chance` | its mean over random rankings |
-    | `correlation` | Spearman's, of scores with Shapley values: `rank_correlation` |
-    | `size` | the units in the smallest minimal set |
-    | `recovered` | the share of the effect that as many units recover, the highest by their scores: `recovered_at` |
-    | `forward`, `backward` | passes of the method |
+    | `area_by_chance` | the mean of `area` over random rankings |
+    | `correlation` | Spearman's rank correlation of scores with Shapley values: `rank_correlation` |
+    | `size` | the number of units in the smallest minimal set |
+    | `recovered` | the share of the effect that the `size` units with the highest scores recover: `recovered_at` |
+    | `forward`, `backward` | the number of passes that the method took |
     """
     import polars
 
@@ -92,10 +92,10 @@ def area_under_curve(
 def nearest_area(
     scores: Float[Tensor, "member unit"], sets: Sequence[Bool[Tensor, "_ unit"]]
 ) -> Float[Tensor, "member"]:
-    """Return the area under the ROC curve against the set that a member's ranking fits best.
+    """Return each member's area under the ROC curve against the minimal set that its scores fit best.
 
-    A model may have many minimal circuits, and a method that finds any of them is right. This favours rankings by
-    chance, too: compare with `nearest_area_by_chance`. NaN for a member without a set that splits the units.
+    A model may have many minimal circuits, and a method that finds any of them is right. The choice of the best set
+    favours random rankings, too: see `nearest_area_by_chance`. NaN for a member without a set that splits the units.
 
     Args:
         scores: the score of every unit; high for units of the circuit
@@ -136,8 +136,8 @@ def recovered_at(
 ) -> Float[Tensor, "member"]:
     """Return the share of the whole effect that the `size` units with the highest scores recover.
 
-    0 is the loss with every unit replaced, 1 the model's own; more than 1 if a removed unit harmed. Of units with equal
-    scores the first are taken.
+    0 means the loss with every unit replaced, 1 the whole model's loss; the share exceeds 1 if a removed unit did harm.
+    Of units with equal scores the first are taken.
 
     Args:
         scores: the score of every unit

@@ -10,8 +10,8 @@ class Unit(Spec):
     """A head or a feed-forward layer.
 
     name: `layer.head` as in `0.1`, or `layer.mlp`
-    role: what it does, in words
-    job: what it contributes to the answer; units with the same job stand in for each other. None: nothing
+    role: what the unit does, in words
+    job: what the unit contributes to the answer; units with the same job can replace each other. None: nothing
     """
 
     name: str
@@ -22,12 +22,12 @@ class Unit(Spec):
 class Truth(Spec):
     """All units of a model, and the sets of them that suffice when every other unit is removed.
 
-    A unit is removed if its output is replaced by zero, or by its mean over sequences at the same position. Another
-    sequence's output would not remove it: the wrong answer that it brings would tie with its backup's right answer.
+    A unit is removed if its output is replaced by zero, or by its mean over sequences at the same position. Its output
+    in another sequence would not remove it: the wrong answer in that output would tie with a backup's right answer.
 
-    units: by layer, heads first
-    minimal: the minimal sufficient sets: the task is solved by each, and no longer if one of its units is removed, too
-    cancelling: pairs of units whose outputs add up to zero; with only one of them the task is not solved
+    units: all units, layer by layer, heads first
+    minimal: the minimal sufficient sets: each solves the task, but no longer if one of its units is removed, too
+    cancelling: pairs of units whose outputs add up to zero; with only one of a pair the task is not solved
     """
 
     units: tuple[Unit, ...]
@@ -41,7 +41,7 @@ class Truth(Spec):
 
     @property
     def useful(self) -> tuple[str, ...]:
-        """The units in any minimal sufficient set, in order."""
+        """The units in at least one minimal sufficient set, in order."""
         return tuple(one.name for one in self.units if one.job is not None)
 
 

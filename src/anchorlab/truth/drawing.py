@@ -16,7 +16,7 @@ SKILL = "Skill: the area under the ROC curve against the nearest minimal circuit
 MARKED = "Scores marked * are entries of a truth itself, the losses without one unit."
 
 SHOWN = [place for place, name in enumerate(ALL) if not name.endswith(BY_LOSS)]
-"""The places in `ALL` of the methods that have a row in most tables: those by the loss have a table of their own."""
+"""The indices in `ALL` of the rankings with a row in most tables; forms that use the loss have their own table."""
 
 Row = tuple[str | int | float | None, ...]
 
@@ -44,7 +44,7 @@ def skill_figure(seen: Seen) -> MapFigure:
 
 
 def cost_figure(seen: Seen) -> ScatterFigure:
-    """Draw the skill of every form of every method against its passes."""
+    """Draw the skill of every form of every method against the number of passes that it takes."""
     names = ("ablation *", *FAMILIES)
     kinds = [next((at for at, one in enumerate(names) if name in FAMILIES.get(one, ())), 0) for name in METHODS]
 
@@ -112,7 +112,7 @@ def _with_interval(values: Float[Tensor, "unit"]) -> tuple[float | None, float |
 
 
 def truth_table(seen: Seen) -> Table:
-    """Return the skill of every method and control on trained members against other truths."""
+    """Return the skill of every method and control against other truths: units resampled, and heads alone."""
     rows: list[Row] = []
     for place in (*SHOWN, *range(len(ALL), len(ON_HEADS))):
         name, whole = ON_HEADS[place], place < len(ALL)
@@ -143,7 +143,7 @@ def truth_table(seen: Seen) -> Table:
 
 
 def metric_table(seen: Seen) -> Table:
-    """Return the skill of every method on trained members by the difference of logits, and by the loss."""
+    """Return the skill of every method on trained members, with effects on the difference of logits or on the loss."""
     rows: list[Row] = []
     for name in METHODS:
         if f"{name}{BY_LOSS}" in METHODS:

@@ -1,4 +1,4 @@
-"""Write models whose units are to be ranked, pairs of sequences to rank them by, and the truth, held apart."""
+"""Write models whose units others can rank, pairs of sequences for ranking them and, in another folder, the truth."""
 
 import json
 import os
@@ -29,16 +29,16 @@ def export_models(
         models/identity-1/          model.safetensors and model.json, for `al.load_pretrained`; pairs.safetensors
         truth/identity-1.json       a `Known`
 
-    The pairs are `clean` and `corrupted` [pair position], and of both `positions` and `answers` [pair scored]:
-    `clean_positions` and so on. The models' files name no variant and no role of a unit. The folder appears complete or
-    not at all.
+    The pairs are `clean` and `corrupted`, `[pair position]`, each with its scored positions and answers,
+    `[pair scored]`: `clean_positions`, `clean_answers` and so on. The models' files name no variant and no role of a
+    unit. The folder appears complete or not at all.
 
     Args:
         folder: a new folder, or an empty one
         pattern: the models: `*` for all, `identity`, `identity/backup`, `*/backup`
-        pairs: the number of pairs of sequences for each model; the corrupted sequence of a pair is the previous
-            pair's clean one, of the first pair the last one's, with an answer of its own
-        rotated: put each model in a random basis, as `compiled`
+        pairs: the number of pairs of sequences for each model; the corrupted sequence of a pair is the clean sequence
+            of the previous pair (for the first pair, of the last), with its own answer
+        rotated: whether to put each model in a random basis, as in `compiled`
         seed: decides the basis, the order of heads, the ids and the sequences
 
     Errors: `SpecError` for a pattern that matches no model, for fewer than two pairs, and for a folder that holds files

@@ -1,4 +1,4 @@
-"""Methods that rank heads and no feed-forward layers: detectors, and the search for a circuit of attention paths."""
+"""Methods that rank heads but not feed-forward layers: detectors, and the search for a circuit of attention paths."""
 
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ def of_heads(truth: Landscape) -> Landscape:
 
 
 def detected(ensemble: Ensemble, batch: Batch) -> Scores:
-    """Score every head by the detector that recognises it best, on a scale of 0 by chance to 1; 0 if none does.
+    """Score every head by the detector that recognises it best, on a scale from 0 (chance) to 1; 0 if none does.
 
     Uniform attention is left out: a head that chooses no key is not recognised as doing anything.
     """
@@ -37,7 +37,7 @@ def detected(ensemble: Ensemble, batch: Batch) -> Scores:
 
 
 def strongest(found: "polars.DataFrame") -> Scores:
-    """Return the largest (value - chance) / (1 - chance) of each head in a table of `detect`, and at least 0."""
+    """Return each head's largest (value - chance) / (1 - chance) in a table of `detect`, or 0 if that is negative."""
     import polars
 
     way = ((polars.col("value") - polars.col("chance")) / (1 - polars.col("chance"))).clip(lower_bound=0)
@@ -54,7 +54,7 @@ def strongest(found: "polars.DataFrame") -> Scores:
 
 
 def circuit_paths(ensemble: Ensemble, task: Task, split: str, sequences: int) -> Scores:
-    """Score every head of every member by the circuit that `find_circuit` finds, as `cut_losses`. Passes: unknown."""
+    """Score every head of every member by `cut_losses` of the circuit that `find_circuit` finds; passes count as 0."""
     found = [
         find_circuit(ensemble, task, member=member, split=split, sequences=sequences, progress=False)
         for member in range(ensemble.size)
@@ -64,9 +64,9 @@ def circuit_paths(ensemble: Ensemble, task: Task, split: str, sequences: int) ->
 
 
 def cut_losses(circuit: Circuit) -> Float[Tensor, "unit"]:
-    """Return how far the loss rises at most if one of a head's paths is cut: 0 for a head without a path.
+    """Return each head's largest rise of the loss if one of its paths is cut; 0 for a head without a path.
 
-    A head whose attention no rule explains is part of the circuit as it is, and has the whole effect of attention.
+    A head whose attention no rule explains keeps its attention; its score is the effect of all attention together.
     """
     values = []
     for head, one in circuit.explanations.items():

@@ -84,7 +84,7 @@ def known_models(folder: Path | str | None = None) -> dict[str, Known]:
 
 
 def units_to_rank(folder: Path | str | None = None) -> dict[str, tuple[str, ...]]:
-    """Return the units of each model, by id, as `known_models` has them, without measuring anything.
+    """Return the names of each model's units, by id, for the models of `known_models`, without measuring anything.
 
     Errors: as `known_models`.
     """

@@ -23,12 +23,12 @@ from anchorlab.truth.models import COMPILED
 from anchorlab.truth.seen import ON_HEADS, Population, Seen, Setting, best
 from anchorlab.truth.variants import SELECTIVE
 
-SEEN = (*SEARCHED, *range(1000, 1008), *range(1100, 1108))  # earlier forms of this study were published of these
-FIRST = 1200  # of the seeds of members
+SEEN = (*SEARCHED, *range(1000, 1008), *range(1100, 1108))  # the seeds of earlier published forms of this study
+FIRST = 1200  # the seed of the first member
 
 
 def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return a training of each population."""
+    """Return the experiment that trains each population, by the population's label."""
     members = Members(seeds=range(FIRST, FIRST + setting.seeds))
     return {
         one.label: Experiment(
@@ -50,8 +50,8 @@ NO_PAPER = "no paper"
 def integrated_gradients(seen: Seen) -> Float[Tensor, "seed"]:
     """Gradients integrated along a path find circuits better than the gradient at its end.
 
-    Skill of attribution patching, with five integrated steps minus one, each in its best form, mean over units and
-    edges and over tasks.
+    Skill of attribution patching with five integration steps minus its skill with one step, each in its best form, mean
+    over units and edges and over tasks.
     """
     return (
         seen.best(ranked.INTEGRATED)
@@ -76,8 +76,9 @@ def pair_misleads(seen: Seen) -> Float[Tensor, "seed"]:
 def loss_finds_more(seen: Seen) -> Float[Tensor, "seed"]:
     """Effects on the loss find circuits better than effects on the difference of logits.
 
-    Skill of methods by the loss, as in the truth but on other sequences, minus that by the difference of logits, each
-    with its best baseline, mean over activation and attribution patching, of units and edges, and over tasks.
+    Skill of methods if effects are measured on the loss, as in the truth but on other sequences, minus their skill if
+    effects are measured on the difference of logits, each with its best baseline, mean over activation and attribution
+    patching, of units and edges, and over tasks.
     """
     methods = (ranked.PATCHING, ranked.PLAIN, ranked.INTEGRATED, ranked.EDGES, ranked.INTEGRATED_EDGES)
     return torch.stack([seen.best(name, True) - seen.best(name, False) for name in methods]).mean(dim=0)
@@ -87,8 +88,8 @@ def loss_finds_more(seen: Seen) -> Float[Tensor, "seed"]:
 def backups_missed_when_trained(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Replacing one unit at a time misses units that have a backup, in trained models.
 
-    Rise of the loss if one unit alone is replaced over its Shapley value, both summed over units with a backup and over
-    tasks, relative to the same ratio of units without one.
+    Rise of the loss if one unit alone is replaced, divided by its Shapley value, both summed over units with a backup
+    and over tasks, relative to the same ratio for units without a backup.
     """
     rise = torch.cat([one.scores[ranked.ABLATION].values for one in seen.trained], dim=1)
     value = torch.cat([one.truth.shapley for one in seen.trained], dim=1)
@@ -99,7 +100,7 @@ def backups_missed_when_trained(seen: Seen) -> Float[Tensor, "seed"] | None:
 
 
 def with_backup(one: ranked.Ranked) -> Bool[Tensor, "member unit"]:
-    """Return which units another can replace, in some minimal circuit."""
+    """Return which units have a backup: another unit that can take their place in some minimal circuit."""
     return one.truth.backups().any(dim=1)
 
 
@@ -116,12 +117,12 @@ def worse_when_trained(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim(QUESTION, NO_PAPER, at_least(0.0))
 def seeds_differ(seen: Seen) -> Float[Tensor, "seed"]:
-    """Circuits of two seeds of one task differ more than what two methods say of one seed.
+    """Circuits of two seeds of one task differ more than the scores of two methods on one seed.
 
-    Distance between the Shapley values of a seed and the next, minus the mean distance between the scores of two
-    methods on one seed, mean over tasks. Methods put the mean in place of units, as Shapley values do. The distance is
-    half the sum of differences of their sizes, as shares; between seeds, heads of one layer are matched by size, as
-    their order means nothing.
+    Distance between the Shapley values of a seed and of the next seed, minus the mean distance between the scores of
+    two methods on one seed, mean over tasks. Methods replace units by their mean, as Shapley values do. The distance is
+    half the sum of absolute differences of sizes, as shares of their sum; between seeds, heads of one layer are matched
+    by size, as their order means nothing.
     """
     found = []
     for one in seen.trained:
@@ -148,10 +149,10 @@ def sorted_by_size(values: Float[Tensor, "member unit"], units: Sequence[str]) -
 
 @claim(QUESTION, NO_PAPER, at_least(0.8))
 def there_when_learned(seen: Seen) -> Float[Tensor, "seed"]:
-    """What matters at the end of training mattered when half of the loss had gone.
+    """The units that matter at the end of training already mattered when the loss had fallen half way.
 
-    Rank correlation of the sizes of Shapley values, at the first checkpoint at which half of the loss that training
-    removes had gone, with those at its end, mean over tasks.
+    Rank correlation between the sizes of Shapley values at the first checkpoint at which the loss has fallen by half of
+    its total fall in training and those at the end of training, mean over tasks.
     """
     return seen.early.nanmean(dim=1)
 
@@ -174,7 +175,7 @@ def shared_replacement(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim(QUESTION, NO_PAPER, at_least(0.02))
 def exact_paths(seen: Seen) -> Float[Tensor, "seed"]:
-    """Patching each path finds circuits better than what gradients estimate of it.
+    """Patching each path finds circuits better than estimating the effect of each path by gradients.
 
     Skill of path patching minus that of edge attribution patching, by the difference of logits, each with its best
     baseline, mean over populations.
@@ -184,10 +185,10 @@ def exact_paths(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim(QUESTION, NO_PAPER, at_least(0.05))
 def worse_when_deeper(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Methods rank the units of three layers worse than those of two.
+    """Methods rank the units of three-layer models worse than the units of two-layer models.
 
-    Skill on members of two layers minus that on members of three, each in the best form, mean over methods that take
-    nothing from the truth and over tasks of both.
+    Skill on members of two layers minus skill on members of three layers, each method in its best form, mean over
+    methods that take nothing from the truth and over the tasks that have both.
     """
     deep = {one.task.name: place for place, one in enumerate(seen.populations) if one.layers == 3}
     flat = {one.task.name: place for place, one in reversed([*enumerate(seen.populations)]) if one.layers == 2}

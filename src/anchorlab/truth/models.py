@@ -30,10 +30,10 @@ COMPILED = tuple(PROGRAMS)
 """The names of the compiled models."""
 
 MODELS = tuple(f"{name}/{variant}" for name in COMPILED for variant in SELECTIVE)
-"""The models that are handed out, as name and variant."""
+"""The models that are handed out to be ranked, each as `name/variant`."""
 
 SHARPNESS, GAP = 25.0, 15.0
-"""exp(-25) is 1e-11, so that all other keys together get less than float32 resolves next to 1; the logit gap."""
+"""The margin of attention scores, so large that exp(-25) vanishes next to 1 in float32, and the gap of logits."""
 
 SOFT = 8.0
 """A sharpness at which attention has a gradient; every answer stays right."""
@@ -50,7 +50,7 @@ class Compiled:
         name, variant, rotated, seed: as given to `compiled`
         task: the task that it solves
         ensemble: the model, as an ensemble of one member
-        truth: its units and the sets of them that suffice
+        truth: the model's units and the sets of them that suffice
     """
 
     name: str
@@ -95,8 +95,8 @@ def compiled(
         made.truth.minimal  # (("0.0", "1.0"), ("0.1", "1.0"))
         al.look(made.ensemble, made.task.sample("test", 100, seed=0))
 
-    It answers every sequence of its task: the logit of the answer is 15, or 30 if two heads bring it, and all others
-    are 0.
+    It answers every sequence of its task correctly: the logit of the answer is 15, or 30 if two heads write the answer,
+    and all other logits are 0.
 
     Args:
         name: a name of `COMPILED`
@@ -108,11 +108,11 @@ def compiled(
             | `backup` | a second head does the same as one of the heads, and either suffices |
             | `distractor` | a head attends like the answer head, and writes where nothing reads |
             | `cancelling` | two heads write wrong answers that add up to zero |
-        rotated: put the stream, and the inside of each head, in a random basis, and add noise of equal norm in
-            directions that nothing reads
+        rotated: whether to put the stream and the inside of each head in a random basis, and to add noise with the norm
+            of the signal in directions that nothing reads
         seed: decides the basis and the noise
-        sharpness: how far the score of the key that a head finds is above every other. With 25 all attention is one-hot
-            in float32, and scores have no gradient; with 8, accuracy is still 1
+        sharpness: the margin between the score of the key that a head finds and every other score. With 25 all
+            attention is one-hot in float32, and scores have no gradient; with 8, accuracy is still 1
 
     Errors: `SpecError` for an unknown name or variant.
     """
@@ -135,7 +135,7 @@ def compiled(
 def reordered(made: Compiled, generator: torch.Generator) -> Compiled:
     """Return the same model with the heads of each layer in random order, in its weights and in its truth.
 
-    Without this, the first head of every layer is in a minimal set, and any other head is a backup, an error or idle.
+    Without this, the first head of every layer is in a minimal set, and all other heads are added by a variant or idle.
     """
     spec, weights, names = made.ensemble.spec, dict(made.ensemble.weights), dict[str, str]()
     assert isinstance(spec, DecoderSpec)
@@ -172,7 +172,7 @@ def chosen(pattern: str) -> tuple[str, ...]:
 
 
 def handed_out(pattern: str = "*", *, rotated: bool = True, seed: int = 0) -> Iterator[tuple[str, Compiled]]:
-    """Yield the id and the model of all that match a pattern, by name, then by id.
+    """Yield the id and the model of every model that matches a pattern, by name, then by id.
 
     An id is the name and a number, such as `identity-2`. The seed decides which variant has which number, the order of
     the heads in each layer, the basis and the noise.

@@ -1,4 +1,4 @@
-"""Programs of tasks: copy the token that an anchor or a note points to, or add up what anchors stand for."""
+"""Programs that solve tasks: copy the token that an anchor or a note points to, or add up the numbers of anchors."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,7 +90,7 @@ def address(task: AnchorFunction) -> Program:
 
 
 def induction(task: Task, asked: Sequence[int], answers: Sequence[int]) -> Program:
-    """Return the program of an induction head: note the token before, find the note that is one's own token.
+    """Return the program of an induction head: find an earlier copy of one's own token, and copy the token after it.
 
         token    7 2 9 7      layer 0   each position notes the token before it
         before   . 7 2 9      layer 1   a position finds the note 7 and copies the token there, 2
@@ -130,9 +130,10 @@ def induction(task: Task, asked: Sequence[int], answers: Sequence[int]) -> Progr
 def addition(task: AnchorFunction) -> Program:
     """Return the program of `x A B -> B(A(x))` or `A x -> A(x)` with operations such as +5.
 
-    Every token has a number: an item its own, an anchor what it adds. In layer 0 each position adds up the numbers of
-    the one or two tokens before it, and the feed-forward layer turns this sum and its own number into a token. In layer
-    1 the last position copies that token from the end of the pattern, which it knows by the anchors there and before.
+    Every token has a number: for an item its centred id, for an anchor the amount that it adds. In layer 0 each
+    position adds up the numbers of the one or two tokens before it, and the feed-forward layer turns the sum of these
+    and its own number into a token. In layer 1 the last position copies that token from the end of the pattern, which
+    it recognises by the anchors at and before that position.
     """
     length, size, (first, last) = task.placement.length, task.vocabulary.size, task.vocabulary.items
     pattern = next(iter(task.rules.values())).pattern.text
@@ -183,8 +184,8 @@ def addition(task: AnchorFunction) -> Program:
 
 
 _PATTERNS = {"x A B": ((1, 2), 2.0), "A x": ((1,), -1.0)}
-"""By pattern: the distances of the tokens before its end; and a weight for an anchor at a position with which, plus the
-anchors collected there, the end of the pattern scores at least 1 above every other position."""
+"""For each pattern, the distances from its end to the tokens to collect, and the weight of an anchor at a position.
+With this weight plus the count of anchors collected, the pattern's end scores at least 1 above every other position."""
 
 
 def _amount(task: AnchorFunction, anchor: int) -> int:
@@ -199,7 +200,7 @@ def _amount(task: AnchorFunction, anchor: int) -> int:
 def _to_tokens(
     values: list[int],
 ) -> tuple[Float[Tensor, "one neuron"], Float[Tensor, "neuron value"]]:
-    """Return the thresholds and the output map of neurons `relu(y - k)` that write 1 for the value that y is.
+    """Return the thresholds and the output map of neurons `relu(y - k)` that write 1 for the value equal to y, else 0.
 
     `relu(y - v + 1) - 2 relu(y - v) + relu(y - v - 1)` is 1 at y = v and 0 at every other whole number. `values` are
     consecutive.

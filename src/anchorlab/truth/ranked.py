@@ -1,4 +1,4 @@
-"""What every method says about the units of a model, and how far it agrees with the model's landscape."""
+"""The scores that every method gives to a model's units, and how well they agree with the model's landscape."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ STEPS = 5  # runs on the path of integrated gradients
 PRUNED = 0.01  # ACDC's threshold, in nats
 
 ABLATION, RESAMPLED = OWN = "ablation, mean *", "ablation, resampled *"
-"""Methods whose scores are entries of the truth by the mean or of the resampled one: losses without one unit."""
+"""Methods that read their scores off a truth: the losses without one unit, by the mean or resampled."""
 
 PATCHING, PATHS, DIRECT, ACDC = "activation patching", "path patching", "direct attribution", "ACDC"
 PLAIN, INTEGRATED = "attribution patching", f"attribution patching, {STEPS} steps"
@@ -47,7 +47,7 @@ def cross_entropy(
 
 BY_LOSS = ", loss"
 METRICS: Mapping[str, Metric | None] = {"": None, BY_LOSS: cross_entropy}
-"""What effects are measured by: the difference of logits or the loss."""
+"""The metrics on which effects are measured, by suffix: the difference of logits (None) or the loss."""
 
 DENOISING = f"{PATCHING}, denoising"
 FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -60,7 +60,7 @@ FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     | ({DENOISING: {"into": "corrupted"}} if name == PATCHING else {})
     for name in BY_BASELINE
 }
-"""The arguments of every form of a method: a baseline and a metric, as far as their passes can be afforded."""
+"""The arguments of each form of each method: a baseline and a metric, without forms that take too many passes."""
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {**{name: tuple(forms) for name, forms in FORMS.items()}, DIRECT: (DIRECT,)}
 """The forms of every method that takes nothing from the truth."""
@@ -74,7 +74,7 @@ OF_HEADS = (DETECTORS, CIRCUIT)
 
 @dataclass(frozen=True)
 class Ranked:
-    """What methods and controls say about the units of each member, and what is true.
+    """The scores that methods and controls give to the units of each member, and the truth.
 
     Fields
         truth: the landscape of heads and feed-forward layers
@@ -102,7 +102,7 @@ class Ranked:
 
     @cached_property
     def skill(self) -> Float[Tensor, "member method"]:
-        """The area under the ROC curve against the nearest minimal circuit: 0 as by chance, 1 if it is all right.
+        """The area under the ROC curve against the nearest minimal circuit, scaled to 0 for chance, 1 if all is right.
 
         NaN for a member whose only circuits are all units or none.
         """
@@ -127,18 +127,18 @@ def split_of(task: Task) -> str:
 
 
 def paired(task: Task, count: int) -> tuple[Batch, Batch]:
-    """Return clean sequences, and for each its corrupted partner: the previous one, and for the first the last."""
+    """Return clean sequences, and as the corrupted partner of each the previous sequence (of the first, the last)."""
     clean = task.sample(split_of(task), count, seed=0)
     return clean, replace(clean, inputs=clean.inputs.roll(1, dims=0), answers=clean.answers.roll(1, dims=0))
 
 
 class ByTruth(NamedTuple):
-    """What methods say of the members of one ensemble, against three truths.
+    """The rankings of the members of one ensemble, against three truths.
 
     Fields
-        whole: the landscape of all units, replaced by their mean
-        resampled: the same, replaced by another sequence's
-        heads: the landscape of heads, with every feed-forward layer kept; methods for heads alone come last
+        whole: against the landscape of all units, replaced by their mean
+        resampled: against the landscape of all units, replaced by their output in another sequence
+        heads: against the landscape of heads, with every feed-forward layer kept; methods for heads alone come last
     """
 
     whole: Ranked
@@ -150,9 +150,9 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
     """Apply every method and control to the members of an ensemble, and measure their landscapes.
 
     Args:
-        pairs: the number of clean and corrupted sequences that the methods see
-        sequences: the number of sequences behind a landscape
-        seed: of the random ranking
+        pairs: the number of pairs of a clean and a corrupted sequence that the methods see
+        sequences: the number of sequences on which each landscape is measured
+        seed: seeds the random ranking
     """
     truth, resampled = (
         lens.landscape(ensemble, "all", how, task=task, split=split_of(task), sequences=sequences, progress=False)
@@ -177,7 +177,7 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
 
 
 def against(truth: lens.Landscape, found: Sequence[lens.Scores]) -> Ranked:
-    """Return scores against a truth, with the wrong circuit after all controls."""
+    """Return scores against a truth, with the control `WRONG`, which is made from this truth, after other controls."""
     scores = {one.method: one for one in found if one.method not in OF_HEADS}
     scores[WRONG] = reversed_truth(truth)
     assert (*METHODS, *CONTROLS) == tuple(scores)
@@ -212,5 +212,5 @@ def reversed_truth(truth: lens.Landscape) -> lens.Scores:
 
 
 def nothing(scores: lens.Scores) -> lens.Scores:
-    """Return scores without a value: the NaN of a control that a single member cannot have."""
+    """Return scores that are all NaN, for a control that needs more than one member."""
     return replace(scores, values=torch.full_like(scores.values, torch.nan), edges=(), edge_values=None)

@@ -1,4 +1,4 @@
-"""Rankings of others: a number for each unit of each model, read from a file of a stranger, and scored."""
+"""Rankings by others: a number for each unit of each model, read from an untrusted file and scored."""
 
 import json
 import math
@@ -24,7 +24,7 @@ MOST_BYTES = 2**20
 """The largest file of rankings in bytes; all models together have a few kB."""
 
 MEASURES = ("area", "area_by_chance", "correlation", "recovered")
-"""The columns whose means are of interest."""
+"""The columns that `means` averages."""
 
 _SHOWN = 60  # characters of a stranger's names
 _FORM = 'write {"method": "...", "rankings": {"MODEL": {"UNIT": 1.5}}}'
@@ -52,9 +52,8 @@ def read_rankings(path: Path | str, units: Mapping[str, Sequence[str]]) -> Ranki
         path: the file, JSON in UTF-8 of at most `MOST_BYTES`
         units: the units of every model that is to be ranked, as in `models/units.json`
 
-    Errors: `SpecError` that names the field, for a file that cannot be read, is too large or no JSON or nested too
-    deeply; for an unknown or missing model or unit, or one that is named twice; and for a score that is no finite
-    number.
+    Errors: `SpecError` that names the field, for a file that cannot be read, is too large, is not JSON or is nested too
+    deeply; for a model or unit that is unknown, missing or named twice; and for a score that is not a finite number.
     """
     try:
         data = parse_json(read_data(Path(path), MOST_BYTES, follow=True), once=True)
@@ -114,8 +113,8 @@ def _kind(value: Any) -> str:
 def score_rankings(rankings: Rankings, known: Mapping[str, Known]) -> "polars.DataFrame":
     """Compare rankings with the minimal sets, the Shapley values and the losses of each model.
 
-    Scores count by their size, as in `agreement`, whose columns these are; the minimal sets are those known by
-    construction.
+    Scores count by their absolute value, and columns have the same meaning as in `agreement`. The minimal sets are
+    known by construction.
 
     Returns: one row per model, with the columns `model`, `area`, `area_by_chance`, `correlation`, `size`, `recovered`.
     """
@@ -134,8 +133,8 @@ def score_rankings(rankings: Rankings, known: Mapping[str, Known]) -> "polars.Da
 def means(scored: "polars.DataFrame") -> dict[str, tuple[float, float | None, float | None]]:
     """Return the mean of each measure over models, and the ends of its 95 % interval.
 
-    Models without a value are left out, such as the correlation of a ranking with equal scores for all units. Below two
-    models there is no interval.
+    Models without a value are left out: equal scores for all units, for example, have no correlation. With fewer than
+    two models there is no interval.
     """
     found = {}
     for name in MEASURES:

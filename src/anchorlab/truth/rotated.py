@@ -1,4 +1,4 @@
-"""Hide a program's blocks: a stream in a random basis, with noise of equal norm in directions that nothing reads."""
+"""Hide a program's blocks: put its stream in a random basis, and add noise in directions that nothing reads."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from anchorlab.models import DecoderSpec
 
-_SPARE = 4  # one direction in as many is for noise
+_SPARE = 4  # the stream gets one new direction, for noise, per this many of its own
 
 
 def rotated(
@@ -17,10 +17,10 @@ def rotated(
     """Return a decoder with the same outputs whose weights do not show what reads or writes what.
 
     1. The stream gets new directions, a quarter as many as it has. Embeddings, heads and feed-forward layers write
-       there a random linear map of what they write otherwise, with the same Frobenius norm; nothing reads it. A head
-       without a unit gets random weights with the norms of the first head of its layer, and writes only there.
-    2. The stream, the queries with the keys of each head, and the values of each head are rotated by random orthogonal
-       matrices; neurons are permuted.
+       noise there, which nothing reads: a random linear map of their other output, with the same Frobenius norm. An
+       idle head gets random weights with the norms of the first head of its layer, and writes only there.
+    2. Random orthogonal matrices rotate the stream, each head's queries and keys (by the same matrix) and each head's
+       values; neurons are permuted.
     """
     spare = -(-spec.width // _SPARE)
     wide = spec.replace(width=spec.width + spare)
@@ -53,7 +53,7 @@ class _Draw:
         return torch.randn(*shape, dtype=torch.float64, generator=self.generator)
 
     def noise(self, signal: Float[Tensor, "row width"], norm: Tensor) -> Float[Tensor, "row spare"]:
-        """Return a random linear map of what is written, with a given Frobenius norm."""
+        """Return a random linear map of `signal`, what is written, with a given Frobenius norm."""
         drawn: Tensor = signal @ self.normal(signal.shape[1], self.spare)
         scale: Tensor = norm / drawn.norm()
         return drawn * scale

@@ -44,10 +44,10 @@ class Setting:
 
     Fields
         populations: tasks and shapes of the trained models
-        model, recipe: of all trained models, but for the model's shape
+        model, recipe: the model and recipe of all populations, except that each has its own shape
         compiled, variants: the names of the compiled models, and the variants of each
-        pairs, sequences: of `ranked`
-        seeds: the members of each population
+        pairs, sequences: as for `ranked`
+        seeds: the number of members of each population
     """
 
     populations: tuple[Population, ...]
@@ -61,17 +61,17 @@ class Setting:
 
 
 def _ranked(of: str, truth: str) -> cached_property[Sequence[Ranked]]:
-    """Read what methods say against one truth of `ByTruth`, of each population or of each compiled model."""
+    """Return a reading of the rankings of each population or compiled model against one truth of `ByTruth`."""
     return reading(lambda seen: [getattr(one, truth) for one in getattr(seen, of)])
 
 
 def _skill(of: str) -> cached_property[Float[Tensor, "seed population method"]]:
-    """Read `Ranked.skill` of the trained members, against one truth."""
+    """Return a reading of `Ranked.skill` of the trained members, against one truth."""
     return reading(lambda seen: torch.stack([one.skill for one in getattr(seen, of)], dim=1))
 
 
 def _skill_of_compiled(of: str) -> cached_property[Float[Tensor, "model method"]]:
-    """Read `Ranked.skill` of the compiled models, against one truth."""
+    """Return a reading of `Ranked.skill` of the compiled models, against one truth."""
     return reading(lambda seen: torch.cat([one.skill for one in getattr(seen, of)]))
 
 
@@ -103,21 +103,21 @@ class Seen(Reading):
 
     @reading
     def rankings(self) -> Sequence[ByTruth]:
-        """What methods say of the members of each population."""
+        """The rankings of the members of each population, against each truth."""
         sizes = self.setting.pairs, self.setting.sequences
         runs = enumerate(self.runs.values())
         return [ranked(run.ensemble(), run.experiment.task, *sizes, seed) for seed, run in runs]
 
     @reading
     def rankings_of_compiled(self) -> Sequence[ByTruth]:
-        """What methods say of each compiled model."""
+        """The rankings of each compiled model, against each truth."""
         return _of_compiled(self.models, self.setting.pairs, self.setting.sequences)
 
     @reading
     def early(self) -> Float[Tensor, "seed population"]:
-        """The rank correlation of a member's Shapley values, by size, at the end of training with those half way.
+        """The rank correlation between the sizes of a member's Shapley values half way and at the end of training.
 
-        Half way, half of the loss that training removes had gone.
+        Half way is the first checkpoint at which the loss has fallen by half of its total fall in training.
         """
         both = zip(self.runs.values(), self.trained, strict=True)
         return torch.stack([_early(run, one, self.setting) for run, one in both], dim=1)
@@ -134,19 +134,19 @@ class Seen(Reading):
         return skill[..., ALL.index(method)].nanmean(dim=1)
 
     def best(self, family: str, by_loss: bool | None = None) -> Float[Tensor, "seed"]:
-        """Return `of` the form of a method, such as with a baseline, that has the highest on each seed."""
+        """Return the skill of a method's best form on each seed, as in `of`; forms differ in baseline and metric."""
         return best(self.skill.nanmean(dim=1), family, by_loss)
 
 
 def best(skill: Float[Tensor, "*unit method"], family: str, by_loss: bool | None = None) -> Float[Tensor, "*unit"]:
-    """Return the highest skill of the forms of a method: of all, or of those by the loss, or of the others."""
+    """Return the highest skill among a method's forms: all (None), those by the loss (True), or the others (False)."""
     forms = [form for form in FAMILIES[family] if by_loss in (None, form.endswith(BY_LOSS))]
     return skill[..., [ALL.index(form) for form in forms]].amax(dim=-1)
 
 
 @lru_cache(maxsize=1)  # the control reads the same
 def _of_compiled(models: tuple[tuple[str, str], ...], pairs: int, sequences: int) -> tuple[ByTruth, ...]:
-    """Return what methods say of compiled models, by name and variant, with a layer's heads in random order."""
+    """Return the rankings of compiled models, given as name and variant, with each layer's heads in random order."""
     found = []
     for seed, one in enumerate(models):
         made = compiled(*one, rotated=True, sharpness=SOFT)
@@ -156,7 +156,7 @@ def _of_compiled(models: tuple[tuple[str, str], ...], pairs: int, sequences: int
 
 
 def half_way(run: TrainedRun) -> list[int]:
-    """Return for each member the first checkpoint at which half of the loss has gone that it loses in training."""
+    """Return each member's first checkpoint at which its loss has fallen by half of its total fall in training."""
     table = run.metric("loss", split_of(run.experiment.task))
     found = []
     for member in range(len(run.experiment.members)):
@@ -169,7 +169,7 @@ def half_way(run: TrainedRun) -> list[int]:
 
 
 def _early(run: TrainedRun, end: Ranked, setting: Setting) -> Float[Tensor, "seed"]:
-    """Return the rank correlation of each member's Shapley values half way with its last ones."""
+    """Return the rank correlation between each member's Shapley values half way and at the end of training."""
     at = half_way(run)
     found = torch.empty_like(end.truth.shapley)
     for step in sorted(set(at)):

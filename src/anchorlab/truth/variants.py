@@ -1,4 +1,4 @@
-"""Variants of a program that compute the same: with a backup, a distractor, or two heads that cancel each other."""
+"""Variants of a program that give the same answers: with a backup, a distractor, or two heads that cancel out."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,5 +64,5 @@ def _answering(program: Program) -> Head:
 
 
 def _neighbours(table: Float[Tensor, "source target"]) -> Float[Tensor, "source target"]:
-    """Return a map to the next token less the previous one, so that a wrong answer wins with either sign."""
+    """Return a map to the next token minus the previous one, so that a wrong answer wins with either sign."""
     return 2 * (table.roll(1, dims=1) - table.roll(-1, dims=1))

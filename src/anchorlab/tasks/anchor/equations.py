@@ -1,7 +1,7 @@
-"""The closed forms that the paper gives of functions with one anchor, on vectors: equations (3), (4) and (6).
+"""The paper's closed forms of functions with one anchor, on vectors: equations (3), (4) and (6).
 
-Each is a mean over positions with weights 1 / ||x_j - a||. At the anchor itself the weight is infinite: in this limit
-the mean is over the tokens that equal the anchor.
+Each contains a mean over positions with weights 1 / ||x_j - a||. At the anchor itself the weight is infinite: in this
+limit the mean is over the positions whose token equals the anchor.
 
 Source: anchor functions, sections 3.1.1 and 3.1.3.
 """

@@ -67,7 +67,7 @@ class Expression:
         x + y            sums, differences, products, // and % of keys, numbers and anchor ids
         B(A(x))          the operation of anchor A, then of anchor B
         pair(A, B, x)    the same, unless the pair of anchors has its own operation (an exception)
-        trained(A, B, x) the same as pair for a pair of anchors in the training data; else no answer
+        trained(A, B, x) pair(A, B, x) if this pair of anchors is in the training data; else no answer
         nearest(v, x, y)            the one of x and y nearest to v; no answer for a tie
         nearest(v, {x: A, y: B})    the partner of the nearest key
         first_after(A)   the first item after the anchor

@@ -26,7 +26,7 @@ class Labels(Spec):
     copies: the number of times that every sequence is repeated in a row; the last `changed` copies get the changed
         label (the paper's first kind). None: each label is changed with probability `probability` (the paper's second
         kind)
-    targets: `label` trains on one token; `distribution` trains on both with their probabilities
+    targets: `label` trains on one token; `distribution` trains on both tokens with their probabilities
 
     An answer whose change would leave the vocabulary keeps its label.
     Source: anchor functions, section 4.8.
@@ -69,8 +69,8 @@ class Labels(Spec):
     def applied(self, batch: Batch, n: int, random: Generator, size: int, by_label: bool) -> Batch:
         """Return `n` rows: the batch's sequences with their copies and changed labels.
 
-        `n` is at most `copies` per sequence of the batch, and `size` the number of tokens. The rivals gain the changed
-        label of every row; with `by_label` the groups are `unchanged` and `changed`.
+        `n` is at most `copies` times the number of sequences in the batch; `size` is the number of tokens. The rivals
+        gain the changed label of every row; with `by_label` the groups are `unchanged` and `changed`.
         """
         rows = torch.arange(n) // (self.copies or 1)
         changed = torch.from_numpy(self.changed_rows(n, random))

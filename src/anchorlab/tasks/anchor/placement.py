@@ -173,7 +173,7 @@ class Layout:
 
     @cached_property
     def _written(self) -> tuple[Int[np.ndarray, "frame place"], Int[np.ndarray, "rule place"]]:
-        """The position of each frame's written tokens, and the slot of each rule's, anchors first; -1 pads both."""
+        """The positions of each frame's written tokens, and each rule's slots of them, anchors first; -1 pads both."""
         places = max(ways.shape[1] for ways in self.assignments)
         shown = np.full((len(self.patterns), places), -1)
         for rule, pattern in enumerate(self.patterns):

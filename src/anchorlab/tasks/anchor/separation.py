@@ -20,8 +20,8 @@ class Separation(Spec):
     """A predicate that assigns every latent to a split. Subclasses set `rule`, the tag that names them in files.
 
     A separation may hold out keys, combinations of anchors, or both. A sequence belongs to training if nothing in it is
-    held out, to test if all its keys are held out, and to test on task, with any keys, if its combination of
-    anchors is held out. A sequence with only some of its keys held out belongs to no split.
+    held out, to the test (on data) if all its keys are held out, and to the test (on task), whatever its keys, if its
+    combination of anchors is held out. A sequence with only some of its keys held out belongs to no split.
 
     covering: whether to refuse a task whose test has keys or answers that training never shows. The paper's own
         multi-anchor task needs False: the answer 21 = 20 + 1 occurs only in its test.

@@ -32,8 +32,8 @@ class Brackets(Task):
     Output k + i is the bracket that closes kind i; output 2k means that none is open. All positions are scored. If a
     bracket may be opened or closed, a fair coin decides. Of words no deeper than `depth`, one in five is a test word,
     chosen by a hash of its tokens.
-    Baselines with the defaults: what the last token alone says, its own closing bracket or, after a closing one, none,
-    is right at 0.696 of the test's positions; closing the bracket that was opened last at 0.653.
+    Baselines with the defaults: a guess from the last token alone (an opening bracket is closed, otherwise none is
+    open) is right at 0.696 of the test positions; closing the last opening token, even if closed already, at 0.653.
     Source: Hewitt et al., RNNs can generate bounded hierarchical languages with optimal memory, 2020; Yao et al.,
     Self-attention networks can process bounded hierarchical languages, 2021.
     """

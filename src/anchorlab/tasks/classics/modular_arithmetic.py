@@ -42,8 +42,8 @@ class ModularArithmetic(Task):
 
     Sequences come in runs that contain every pair of the split once, in random order: a sample of `training_pairs`
     sequences is the whole training set, as in the source.
-    Baseline: of a commutative operation, `fraction` of the test pairs are training pairs the other way round, and have
-    the same answer.
+    Baseline: if the operation is commutative, a share `fraction` of the test pairs are training pairs in the reverse
+    order, which have the same answer.
     Source: Power et al., Grokking: generalization beyond overfitting on small algorithmic datasets, 2022, appendix A.1.
     """
 

@@ -28,8 +28,8 @@ class RepeatedSequence(Task):
     length: the number of positions
     periods: the shortest and the longest period; if they differ, no fixed distance of attention finds the answer
 
-    The scored positions run from the longest period to the last but one. One sequence in five is a test sequence,
-    chosen by a hash of its tokens.
+    The scored positions run from position `periods[1]` to the last position but one. One sequence in five is a test
+    sequence, chosen by a hash of its tokens.
     Source: Elhage et al., A mathematical framework for transformer circuits, 2021; Olsson et al., In-context learning
     and induction heads, 2022.
     """
@@ -66,7 +66,7 @@ class RepeatedSequence(Task):
         return np.take_along_axis(tokens, np.arange(self.length) % period, axis=1)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the token after the previous copy of each scored token; the trace has the last scored token's."""
+        """Return the token after the previous copy of each scored token; the trace is for the last scored token."""
         scored = torch.arange(self.periods[1], self.length - 1)
         if inputs.shape[1] != self.length:
             nothing = torch.zeros((len(inputs), len(scored)), dtype=torch.int64)
@@ -79,7 +79,7 @@ class RepeatedSequence(Task):
         return Answer(answers, fits.unsqueeze(1).expand(answers.shape), (step,))
 
     def _period(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return the shortest period of each sequence with distinct tokens within it; 0 if it has none."""
+        """Return each sequence's shortest period in which all tokens are distinct; 0 if there is none."""
         found = torch.zeros(len(tokens), dtype=torch.int64)
         own = ((tokens >= 0) & (tokens < self.vocabulary)).all(dim=1)
         for period in range(self.periods[1], self.periods[0] - 1, -1):

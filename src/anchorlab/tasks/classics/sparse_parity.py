@@ -25,8 +25,8 @@ class SparseParity(Task):
 
     A sequence is the n bits; the answer is scored at the last. The answer is independent of any proper subset of the
     relevant bits. One sequence in five is a test sequence, chosen by a hash of its bits.
-    Baseline: a guess is right half of the time, but with few bits the training sequences are all there are: of 2^n a
-    fifth is held back, and the neighbours of a test sequence that differ in one bit are nearly all in training.
+    Baseline: a guess is right half of the time. With few bits, however, training can show about four fifths of all
+    2^n sequences, and nearly all sequences that differ from a test sequence in one bit are among them.
     Source: Barak et al., Hidden progress in deep learning: SGD learns parities near the computational limit, 2022.
     """
 

@@ -23,7 +23,7 @@ class Superposition(Task):
     features: the number n of features
     density: the probability 1 - S that a feature is not zero; its value is then uniform between 0 and 1
     importance: the ratio r of the importances I_i = r^i of feature i, counted from 0, which weight the squared errors
-        in the loss; 0.7 is the source's with 20 features, and 1 its uniform case
+        in the loss; the source uses 0.7 with 20 features, and 1 in its uniform case
 
     A sequence is one vector, and the answer is the same vector. Both splits have the same distribution: `separated` is
     false. The model `superposition` learns it. The metric `error` is the mean squared error without importances.

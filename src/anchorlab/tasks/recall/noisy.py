@@ -42,11 +42,11 @@ class NoisyRecall(Task):
     source: a packaged table of character bigrams, a table's file written by `anchorlab table`, or `uniform` tokens
     tokens: the number of uniform tokens; a table determines its own number
     digest: the digest of a table's file, filled in when the task is built; a file that changed later is refused
-    noise: the noise token is one more token N (`appended`, the paper's text) or token 2, '!' (`existing`, its code).
-        The paper does not give pi_b after an appended noise token; here it is pi_u.
-    noises: the number of noise tokens, N and the next ones; more than one only if appended
-    by_trigger: whether the trigger decides which noise token follows it, in the order of `triggers`, starting again
-        with the first one if there are fewer; otherwise each is equally likely every time
+    noise: the noise token is one more token N (`appended`, the paper's text) or token 2, '!' (`existing`, the paper's
+        code). The paper does not give pi_b after an appended noise token; here it is pi_u.
+    noises: the number of noise tokens N, N + 1, ...; more than one only if appended
+    by_trigger: whether each trigger has its own noise token, in the order of `triggers`, starting again with the first
+        noise token if there are fewer; otherwise all noise tokens are equally likely every time
     triggers: the fixed triggers; 1 is the space, the most frequent character
     drawn: if not 0, each sequence draws this number of triggers from pi_u without repetition, in place of fixed
         triggers
@@ -139,7 +139,7 @@ class NoisyRecall(Task):
 
     @cached_property
     def _noise_weights(self) -> Float[np.ndarray, "token noise"]:
-        """The probability of each noise token after each token, if noise follows it; the same if it is no trigger."""
+        """The probability of each noise token after each token, if noise follows; uniform after non-triggers."""
         weights = np.full((self.chain.states, self.noises), 1 / self.noises)
         if self.by_trigger:
             weights[list(self.triggers)] = np.eye(self.noises)[np.arange(len(self.triggers)) % self.noises]
@@ -255,7 +255,7 @@ class NoisyRecall(Task):
         }
 
     def _draw_noise(self, random: Generator, triggers: Int[np.ndarray, "row"]) -> Int[np.ndarray, "row"] | int:
-        """Return a noise token for each trigger; one for all of them where there is one."""
+        """Return a noise token for each trigger, or a single number if there is only one noise token."""
         if self.noises == 1:
             return self.noise_token
         if self.by_trigger:

@@ -204,7 +204,7 @@ class StepGraph:
         """Return a sequence for display, with each query's path, such as `query A -> B at 7 -> C at 1`.
 
         `names` are the names of the symbols at all positions, and a path the positions at which its steps were read.
-        Answers that are not `known`, because some step has no single match, are left out.
+        Answers that are not `known`, because some step has no single match, are shown as `unknown`.
         """
         places = self.query_places(len(names)).tolist()
         trace = []

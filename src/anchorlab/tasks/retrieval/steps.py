@@ -30,8 +30,8 @@ class StepRetrieval(Task):
 
     chains, steps: the numbers N of chains and D of steps
     symbols: the number of symbols, which are the tokens 0 .. symbols - 1
-    modulus, training: the difference of the two symbols of a pair, second minus first, modulo this; a pair belongs to
-        training if the remainder is in `training`, to the test otherwise, and a sequence has pairs of one split only
+    modulus, training: a pair belongs to training if the difference of its symbols (second minus first) modulo
+        `modulus` is in `training`, otherwise to the test; a sequence has pairs of one split only
 
     No pair of symbols occurs in both splits. Each symbol is drawn uniformly from the unused symbols that may follow.
     Source: Wang et al., The buffer mechanism for multi-step information reasoning in language models, 2024.
@@ -89,7 +89,7 @@ class StepRetrieval(Task):
         )
 
     def _draw(self, random: Generator, n: int, side: int) -> Int[np.ndarray, "batch value chain"]:
-        """Draw the symbols of all chains, one after another, with differences of a split."""
+        """Draw the symbols of all chains, one after another, so that all pairs belong to one split, `side`."""
         every, row = np.arange(self.symbols), np.arange(n)
         sides = self._sides().numpy()
         free = np.ones((n, self.symbols), dtype=bool)
@@ -127,7 +127,7 @@ class StepRetrieval(Task):
         first, second, last = tokens[:, :-1:2], tokens[:, 1:-1:2], tokens[:, -1:]
         follows = second.unsqueeze(2) == first.unsqueeze(1)  # [batch pair next]
         begins = ~follows.any(dim=1)
-        within = begins  # the pairs at each depth: each must be as many as there are chains
+        within = begins  # the pairs at one depth: there must be one for each chain
         right = all_different(first) & all_different(second) & (begins.sum(dim=1) == self.chains)
         for _ in range(self.steps - 1):
             within = (within.unsqueeze(2) & follows).any(dim=1)
@@ -136,7 +136,7 @@ class StepRetrieval(Task):
         return right & inside & (begins & (first == last)).any(dim=1)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return the split of all pairs; -1 for pairs of both splits and for sequences that are not well-formed."""
+        """Return the split of a sequence's pairs; -1 for pairs of both splits or a sequence that is not well-formed."""
         sides = self._sides()[(inputs[:, 1:-1:2] - inputs[:, :-1:2]) % self.modulus]
         one = (sides == sides[:, :1]).all(dim=1) & self._well_formed(inputs)
         return torch.where(one, sides[:, 0], -1)

@@ -17,7 +17,7 @@ Weights = dict[str, Float[Tensor, "..."]]
 def assemble(program: Program, sharpness: float, gap: float) -> tuple[DecoderSpec, Weights]:
     """Return the decoder that computes a program, and its weights in float64.
 
-    Every layer has as many heads as the largest; a head without a unit has zero weights.
+    Every layer has as many heads as the layer with the most; the heads that a layer does not need have zero weights.
 
     Args:
         program: the units
@@ -61,7 +61,7 @@ def assemble(program: Program, sharpness: float, gap: float) -> tuple[DecoderSpe
 
 
 def _needed(parts: Sequence[Match | Move]) -> int:
-    """Return the coordinates of a head that its scores, or its moves, need: of each table the smaller side."""
+    """Return the number of head coordinates that matches or moves need: the sum of their tables' smaller sides."""
     return sum(min(part.table.shape) for part in parts)
 
 

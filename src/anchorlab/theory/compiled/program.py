@@ -17,7 +17,7 @@ ONE, POSITION, ANSWER = "one", "position", "answer"
 class Match:
     """A summand of a head's scores: `x_query[block] table x_key[block]`.
 
-    The summands of a head must give the key that it is to find a score at least 1 above every other key's.
+    The summands of a head must together score the key that it looks for at least 1 above every other key.
     """
 
     query: str
@@ -41,7 +41,7 @@ class Head:
     Fields
         layer: the layer, from 0
         role: what it does, in words
-        job: the name of what it contributes; units with the same job stand in for each other, and None is no job
+        job: the name of its contribution; units with the same job can replace each other. None: it contributes nothing
         matches, moves: where it attends and what it moves
         cancels: whether it is one of a pair whose outputs add up to zero
     """
@@ -80,8 +80,7 @@ class Program:
         tokens: the embedding of tokens, by block
         outputs: the map from the block `ANSWER` to the outputs, with entries 0 and 1
         units: heads and feed-forward layers, by layer; the last is the answer head
-        doubled: the index in `units` of a head that may be there twice, because only the largest of what it writes
-            counts
+        doubled: the index in `units` of a head that may occur twice, as only the largest value that it writes matters
     """
 
     task: Task
@@ -122,7 +121,7 @@ def identity(size: int) -> Float[Tensor, "row column"]:
 
 
 def one_hot(tokens: Sequence[int], size: int) -> Float[Tensor, "row token"]:
-    """Return a row for each of some tokens, with 1 at the token."""
+    """Return a matrix with one row for each of `tokens`: 1 in the token's column, 0 elsewhere."""
     return identity(size)[list(tokens)]
 
 
@@ -133,10 +132,10 @@ def before(length: int, *distances: int) -> Match:
 
 
 def at_keys(block: str, scores: Sequence[float] | Float[Tensor, "key"]) -> Match:
-    """Return the summand that scores a key by a block of its own, whatever the query."""
+    """Return the summand that scores each key by its own `block`, whatever the query."""
     return Match(ONE, block, torch.as_tensor(scores, dtype=torch.float64).unsqueeze(0))
 
 
 def not_first(length: int) -> Match:
-    """Return the summand -1 at position 0, whose own token a head finds if it looks for the position before."""
+    """Return the summand -1 at position 0, where a head that looks one back finds the token of position 0 itself."""
     return at_keys(POSITION, [-1.0] + [0.0] * (length - 1))

@@ -147,4 +147,4 @@ _READERS: dict[str, tuple[str, Callable[[re.Match[str], str], Reading]]] = {
     "functions": (r"What is the value of (\w+)\((\w+)\)\?", _functions),
     "relatives": (r"Where does (\w+) live\?", _relatives),
 }
-"""The question of each formulation, and what reads the answer to it."""
+"""For each formulation, the pattern of its question and the function that reads the answer."""
