@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anchorlab.handed_down import HandedDown, hand_down
 
-if sys.platform == "win32":  # a store is kept by locks of the kernel that Windows lacks
+if sys.platform == "win32":  # a store needs kernel locks that Windows lacks
     raise ImportError("anchorlab runs on Linux and macOS; on Windows, install it in WSL (run wsl --install first)")
 
 __version__ = "0.2.0"
@@ -82,7 +82,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    """Return where a name is that `al` itself lacks, such as `; write al.tasks.CompositeAnchor`."""
+    """Return a hint where to find a name that `al` itself lacks, such as `; write al.tasks.CompositeAnchor`."""
     if name.startswith("_"):  # IPython and inspect look for such names
         return ""
     packages = (*_NAMES, "theory", "truth")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def plotted(value: Any, **choices: Any) -> "Figure":
-    """Return the figure of a value of this class."""
+    """Return a value drawn as a figure."""
     drawing: Figure = handed_down().plot(value, **choices)
     return drawing
 
@@ -18,5 +18,5 @@ class Drawable:
     """A value that a notebook shows as a card."""
 
     def _repr_html_(self) -> str:
-        """Return the card of a value of this class, as HTML."""
+        """Return the value's card as HTML."""
         return handed_down().card(self)

@@ -1,4 +1,4 @@
-"""The names of the studies, by which they are found, without importing any."""
+"""The names of all studies, which can be read without importing any study."""
 
 STUDIES = (
     "anchor/composite",

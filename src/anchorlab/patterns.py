@@ -13,8 +13,8 @@ _ELEMENT = re.compile(r"\[(\d+)\]$")
 def matches(pattern: str, name: str) -> bool:
     """Return whether a name matches a pattern.
 
-    They are compared part by part, between dots. In a part `*` means any text, `?` any character and `[13]` one of
-    these; the part `**` means any number of parts, none included. A number in brackets at the end is an element's.
+    They are compared part by part, split at the dots. In a part `*` means any text, `?` any character, `[13]` 1 or 3;
+    the part `**` means any number of parts, or none. At the end of a pattern, `[13]` is instead an element's index.
 
     >>> matches("blocks.*.hook_resid_post", "blocks.0.hook_resid_post"), matches("blocks.*", "blocks.0.hook_resid_post")
     (True, False)

@@ -71,7 +71,7 @@ def parse_json(content: bytes | str, *, once: bool = False) -> Any:
 
 
 def _named_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Errors: `ValueError` for a name that occurs twice; `json` would keep the last."""
+    """Return a JSON object. Errors: `ValueError` for a name that occurs twice; `json` would keep the last."""
     found = dict(fields)
     if len(found) < len(fields):
         (name, _), *_ = Counter(name for name, _ in fields).most_common(1)

@@ -168,7 +168,7 @@ class _Bar:
 
 
 class _Lines(_Bar):
-    """Plain lines on the standard error; a phase without progress yet has its label at once."""
+    """Plain lines on standard error; a phase that has no progress yet is shown by its label."""
 
     every, label = NEXT, ""
 

@@ -37,7 +37,7 @@ class Typed(str):
 def typed(text: str) -> str:
     """Return text as a person types it: `Typed` if it reads as a number or truth value, else unchanged.
 
-    Words stay plain text, since older versions of pydantic compare no other with literals.
+    Words stay plain `str`, since older versions of pydantic compare no other kind of text with literals.
     """
     try:
         float(text)
@@ -75,7 +75,7 @@ class Spec(BaseModel):
 
     @classmethod
     def _named(cls, values: Sequence[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields, the positional value named. Errors: `SpecError` that tells how to name the values."""
+        """Return all fields, also the positional, by name. Errors: `SpecError` that tells how to name the values."""
         free = [name for name in cls.__signature__.parameters if name not in data]
         if len(values) == 1 and cls.by_place in free and isinstance(values[0], Real | Sequence):
             return {cls.by_place: values[0], **data}
@@ -136,7 +136,7 @@ def spec_of(function: Callable[..., Any], kind: str, base: type[Any], method: st
         kind: the value of the field `kind`
         base: the class of the specification
         method: the method of the specification that calls the function
-        given: the number of first arguments that are arguments of the method, and no fields
+        given: the number of leading arguments that the method takes, which are not fields
 
     Errors: `TypeError` for an argument without a default.
     """
@@ -159,7 +159,7 @@ def spec_of(function: Callable[..., Any], kind: str, base: type[Any], method: st
 
 
 def register_kind(kind: str, spec: type[SomeSpec], registry: dict[str, type[SomeSpec]], what: str) -> type[SomeSpec]:
-    """Enter a specification in a registry, and return it. Errors: `ValueError` for a kind of another definition."""
+    """Enter a specification in a registry, and return it. Errors: `ValueError` for a kind that another class has."""
     known = registry.get(kind)
     if known is not None and (known.__module__, known.__qualname__) != (spec.__module__, spec.__qualname__):
         raise ValueError(f"{what} kind {kind!r} is already registered by {known.__module__}")

@@ -27,7 +27,7 @@ Failure = tuple[str, Exception]
 
 
 class Tally:
-    """Sums the progress of the chunks of experiments, which are given by address, and reports it."""
+    """Sums the progress of the chunks of all experiments in `todo`, by address, and reports the sum."""
 
     def __init__(self, todo: Mapping[str, Experiment], report: Report) -> None:
         self.work = {address: work_per_step(one) for address, one in todo.items()}
@@ -39,9 +39,9 @@ class Tally:
     def update(self, chunks: Mapping[ChunkName, Experiment], progress: Progress) -> None:
         """Count the progress of chunks that are trained together, keep its metrics, and report the status.
 
-        The metrics reported are means over the chunks of the experiment.
+        The metrics reported are means over the chunks of the first chunk's experiment.
         A note is reported instead of the progress. The steps in a chunk's first report were resumed from a kept state,
-        so they also count in `Status.before`. Each experiment has the members of its chunk only.
+        so they also count in `Status.before`. The values of `chunks` are experiments with only the chunk's members.
         """
         ((address, index), first), others = next(iter(chunks.items())), len(chunks) - 1
         self.status.label = first.cell.label + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
@@ -93,9 +93,9 @@ class Driver:
         self.failed: set[str] = set()
         self.tally = Tally(todo, self._reported)
         self._report, self._broken = report, False
-        self._plans: dict[str, Plan] = {}  # of the runs in training, as recorded
-        self._chunks: dict[ChunkName, Experiment] = {}  # each with its members only
-        self._left: Counter[str] = Counter()  # chunks
+        self._plans: dict[str, Plan] = {}  # the recorded plans of the runs in training
+        self._chunks: dict[ChunkName, Experiment] = {}  # experiments with only the chunk's members
+        self._left: Counter[str] = Counter()  # chunks left, by run
         modules = (*(() if backend is None else backend.modules), *imported, *modules_of(todo.values()))
         self._job = partial(
             Job,
@@ -209,7 +209,7 @@ class Driver:
         for address, index in job.chunks:
             experiment = self._chunks[address, index]
             if error is None and not Run(self.store.root / address).chunk(index).finished:
-                self._again.append(self._job(((address, index),)))  # of an earlier command's job, which lacked it
+                self._again.append(self._job(((address, index),)))  # an earlier command's job ended without it
                 continue
             self._left[address] -= 1
             if error is not None:

@@ -97,7 +97,7 @@ def forecast(
     todo = {address: one for address, one in every.items() if one.cell not in store}
     check_fits(todo.values(), device)
     plans = planned(todo, every.values(), workers, device, execution)
-    trained: dict[str, Experiment] = {}  # what each is trained as: by itself, or joined with others
+    trained: dict[str, Experiment] = {}  # the experiment that each is trained in: itself, or the joined one
     executions: dict[str, ExecutionName] = {}  # of each shape
     for addresses in plans.together:
         places = [one for address in addresses if (one := plans.of[address].places) is not None]

@@ -26,22 +26,22 @@ from anchorlab.training.trained_run import experiment_of
 from anchorlab.training.trainer import Trained, TrainingState
 
 ChunkName = tuple[str, int]
-"""What names a chunk: the address of its run, and its index."""
+"""The name of a chunk: the address of its run, and its index."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Chunks that are trained together, as plain values: whoever trains them reads the rest from the store.
+    """Chunks that are trained together, given by name: the process that trains them reads the rest from the store.
 
-    Each keeps and resumes its own state, so it can also be trained alone.
+    Each chunk keeps and resumes its own state, so it can also be trained alone.
 
     Fields
         store: the folder of the store, which all processes share
-        chunks: several have places in one pass, which do not overlap
+        chunks: the names of the chunks; if there are several, they have separate places in one pass
         device, keep_every: as for `fit`
         modules: Python modules that register the tasks and models of the runs
         folder: the folder from which they can be imported
-        script: the file and the package of the script that does so, if one does
+        script: the file and the package of the script that registers some of them, if there is one
     """
 
     store: str
@@ -54,12 +54,12 @@ class Job:
 
     @property
     def note(self) -> Note:
-        """The note of the first chunk, which stands for all."""
+        """The note of the first chunk, which carries the progress of all chunks."""
         address, index = self.chunks[0]
         return Note(Path(self.store, address), index)
 
     def train(self, report: Callable[[Progress], None]) -> None:
-        """Train all chunks to the end, each from its newest state; those at the same step go on together.
+        """Train all chunks to the end, each from its newest state; chunks at the same step go on together.
 
         Errors: the first error of any chunk; the others may then be unfinished too. `InUseError` if another job has
         begun one of the chunks meanwhile.
@@ -95,7 +95,7 @@ class Job:
         return None
 
     def checkpoint(self, *_: Any) -> Any:
-        """Return what Slurm starts again after the time limit: the same job, which goes on from its last state."""
+        """Return the job that Slurm starts after the time limit: this one, which goes on from its last state."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -121,7 +121,7 @@ class Job:
 
 @dataclass
 class _Chunk:
-    """A chunk in training: `experiment` is that of its run, with the members of the chunk only."""
+    """A chunk in training: `experiment` is the experiment of its run with only the members of the chunk."""
 
     run: Run
     files: ChunkDirectory
@@ -155,7 +155,7 @@ class _Chunk:
         return (0, "") if self.state is None else (self.state.step, self.state.execution)
 
     def start(self) -> Ensemble | None:
-        """Return the members that these ones start from, at their end; None if they start anew."""
+        """Return the final members of the run from which the chunk's members start; None if they start from no run."""
         if (start := self.whole.start) is None:
             return None
         return TrainedRun(Run(self.run.path.with_name(start.cell.address)), start).ensemble().select(self.members)

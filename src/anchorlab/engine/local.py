@@ -19,10 +19,10 @@ from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError
 from anchorlab.training.signals import DelayedSignals
 
-_SECONDS_TO_EXIT = 20.0  # in which a worker keeps its state; after that it is killed
-_PAUSE = 0.5  # seconds between two looks whether the parent lives
+_SECONDS_TO_EXIT = 20.0  # that a worker has to keep its state before it is killed
+_PAUSE = 0.5  # seconds between two checks that the parent is alive
 _NEVER_REPLACED = {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}  # loky ends processes that grow, as these do with their jobs
-_SIGNAL = re.compile(r"(SIG[A-Z]+)\(-\d+\)")  # as loky names it
+_SIGNAL = re.compile(r"(SIG[A-Z]+)\(-\d+\)")  # how loky names a signal
 _context: Any = get_context("loky")  # starts each process with an interpreter of its own
 
 
@@ -47,13 +47,13 @@ class Local:
 
     @contextmanager
     def pool(self) -> Iterator["_Processes"]:
-        """Yield the processes. A signal waits until no lock of a future is taken, which it would leave locked."""
+        """Yield the processes. Signals wait until no future's lock is held, since they would leave it locked."""
         with DelayedSignals() as signals:
             yield _Processes(self, signals)
 
 
 class _Processes:
-    """A `Pool` of child processes. Each has an executor of its own, so that one that dies costs its own job alone."""
+    """A `Pool` of child processes, each with its own executor, so that a process that dies costs only its own job."""
 
     def __init__(self, local: Local, signals: DelayedSignals) -> None:
         self.devices, self.slots, self.signals = local.devices, local.workers, signals
@@ -63,7 +63,7 @@ class _Processes:
         return [self._start(job) for job in jobs]
 
     def ended(self, tasks: Sequence["_Process"], seconds: float) -> list[tuple["_Process", Exception | None]]:
-        """Return the processes whose jobs have ended, with the errors; one that has died or exits leaves the team."""
+        """Return the processes whose jobs have ended, with the errors; the pool drops processes that died or exited."""
         wait([one.outcome for one in tasks], seconds, FIRST_COMPLETED)
         self.signals.deliver()
         return [(one, self._error(one)) for one in tasks if one.outcome.done()]
@@ -98,7 +98,7 @@ class _Processes:
             if not process.begun:  # another one would die too
                 raise _death(error) from None
             return _death(error)
-        except SystemExit as error:  # of user code, or by a signal to this process alone
+        except SystemExit as error:  # raised by user code, or by a signal to this process alone
             self.team.remove(process)
             process.executor.shutdown(wait=True, kill_workers=True)
             return AnchorlabError(f"a training process ended with code {error.code}; run again to resume")

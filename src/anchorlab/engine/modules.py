@@ -43,9 +43,9 @@ def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
 
 
 def import_script(path: str, package: str = "") -> None:
-    """Import the script that a training was started from, once, without what stands below `__name__ == "__main__"`.
+    """Import the script that started a training, once, without the code below `if __name__ == "__main__":`.
 
-    `package` is the package of a module that was started by `python -m`, in whose names it imports others.
+    `package` is the package of a module that was started by `python -m`; relative imports in the module need it.
 
     Errors: `SpecError` for a script that is missing or raises an error.
     """
@@ -78,7 +78,7 @@ def refuse_in_import() -> None:
 
 
 def script_of(experiments: Iterable[Experiment]) -> tuple[str, str] | None:
-    """Return file and package of the running script if it defines a part of an experiment; else None."""
+    """Return the file and package of the running script if it defines a part of an experiment; else None."""
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)  # None in a notebook or at a prompt
     if file is None or "__main__" not in defining_modules(experiments):
@@ -87,7 +87,7 @@ def script_of(experiments: Iterable[Experiment]) -> tuple[str, str] | None:
 
 
 def modules_of(experiments: Iterable[Experiment]) -> list[str]:
-    """Return the user modules that register the parts of experiments, without a script that is being run."""
+    """Return the user modules that register the parts of experiments, except a script that is being run."""
     names = defining_modules(experiments)
     return sorted(name for name in names if is_module_name(name) and name.partition(".")[0] not in _NOT_FOUND_BY_NAME)
 

@@ -122,7 +122,7 @@ def planned(
 
 
 def with_starts(experiments: Sequence[Experiment], store: Store) -> list[Sequence[Experiment]]:
-    """Return the experiments as the last of several stages, after the stages of what unfinished ones start from."""
+    """Return stages to train in turn: the experiments last; before each stage, what its unfinished ones start from."""
     starts = [one.start for one in experiments if one.start is not None and one.cell not in store]
     return [*(with_starts(starts, store) if starts else []), experiments]
 
@@ -151,7 +151,7 @@ def checked_device(device: str, workers: int | None = None, here: bool = True) -
 
 
 def check_fits(experiments: Iterable[Experiment], device: str) -> None:
-    """Raise `SpecError` for an experiment of which one member does not fit into the memory of a device."""
+    """Raise `SpecError` if a single member of an experiment does not fit into the memory of a device."""
     for one in experiments:
         check_memory(one, _memory_of(device))
 
@@ -160,7 +160,7 @@ def _chunks(experiment: Experiment, joint: Joint, workers: int | None, device: s
     """Return the members of each chunk of an experiment.
 
     An experiment that is trained together with others is one chunk. Other experiments are cut into one chunk for each
-    worker, or for each member if None; mapped members stay together in chunks of at least `LEAST_MAPPED`.
+    worker, or for each member if `workers` is None; mapped members stay together in chunks of at least `LEAST_MAPPED`.
     """
     count = len(experiment.members)
     if len(joint.experiments) > 1:

@@ -15,31 +15,31 @@ class Pool(Protocol[Task]):
     """Processes that train jobs.
 
     Fields
-        slots: how many jobs it takes at a time
+        slots: the largest number of jobs that may run or wait at a time
     """
 
     slots: int
 
     def submit(self, jobs: Sequence[Job]) -> list[Task]:
-        """Begin to train jobs: in another process, call each.
+        """Start to train jobs, by calling each in another process, and return one task per job.
 
         A task may belong to an earlier command that trains one of the job's chunks; the others are submitted later.
         """
 
     def ended(self, tasks: Sequence[Task], seconds: float) -> list[tuple[Task, Exception | None]]:
-        """Return the tasks that have ended, each with its error, if any; wait for one at most so many seconds."""
+        """Return the tasks that have ended, each with its error, if any; wait at most `seconds` for the first."""
 
     def stop(self, tasks: Sequence[Task]) -> None:
-        """Stop before all jobs have ended, or after; these tasks are still running, and keep their states."""
+        """Close the pool, whether or not all jobs have ended; the tasks given still run, and keep their states."""
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """What makes a pool: of processes of this machine, or of machines that share the store's folder."""
+    """A place to train: makes a pool of processes on this machine, or on machines that share the store's folder."""
 
     @property
     def label(self) -> str:
-        """What it does before the first progress."""
+        """The text to show before the first progress, such as `starting processes`."""
 
     @property
     def device(self) -> str:

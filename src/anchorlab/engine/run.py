@@ -127,7 +127,7 @@ def _log(status: Status) -> None:
 
 
 def _waiting(store: Store, report: Report) -> Callable[[str], None]:
-    """Return what reports the process for which this one waits: once as a note, then as the label."""
+    """Return a function that reports which process this one waits for: once as a note, then as the label."""
     told = set[str]()
 
     def waiting(holder: str) -> None:
@@ -139,7 +139,7 @@ def _waiting(store: Store, report: Report) -> Callable[[str], None]:
 
 
 def _backend(on: On | Backend, processes: int, device: str) -> Backend | None:
-    """Return where to train, None for this process."""
+    """Return the backend to train on; None to train in this process."""
     if not isinstance(on, str):
         return on
     if on == "local":

@@ -41,7 +41,7 @@ class Slurm:
 
     def __post_init__(self) -> None:
         for name, value in self.options.items():
-            if not str(value).isprintable():  # a line of the jobs' script ends at some signs, and what follows is run
+            if not str(value).isprintable():  # it could end a line of the jobs' script, and the rest would be run
                 raise SpecError(f"slurm.{name}", "holds a control sign", "remove it")
 
     def pool(self) -> AbstractContextManager["_Queue"]:
@@ -60,12 +60,12 @@ class _Queue:
         self.slurm, self.submitit, self._utils = slurm, submitit, submitit.core.utils
 
     def submit(self, jobs: Sequence[Job]) -> list[tuple[Job, Any]]:
-        """Send one job array; where an earlier command's job still trains one of the chunks, wait for that instead."""
+        """Send one job array; for a job with a chunk that an earlier command's job still trains, return that job."""
         store = Path(jobs[0].store)
         folder = store.with_name(f"{store.name}-slurm")
         executor, sent = self._executor(folder), folder / "sent.json"
         numbers: dict[str, str] = {}
-        with suppress(OSError, ValueError, TypeError):  # the first time, or a full disk
+        with suppress(OSError, ValueError, TypeError):  # there is no file yet, or the disk was full
             numbers = dict(parse_json(read_data(sent)))
         tasks = {name: task for name, number in numbers.items() if (task := self._queued(folder, number)) is not None}
         by_chunk = {chunk: task for name, task in tasks.items() for chunk in name.split()}
@@ -82,7 +82,7 @@ class _Queue:
         return [(job, earlier[job][0] if earlier[job] else tasks[_name(job)]) for job in jobs]
 
     def ended(self, tasks: Sequence[tuple[Job, Any]], seconds: float) -> list[tuple[tuple[Job, Any], Exception | None]]:
-        """Return the jobs that have ended, with their errors, after waiting so many seconds if none has."""
+        """Return the jobs that have ended, with their errors; if none has, wait for `seconds` and return none."""
         if not (ended := [task for task in tasks if task[1].done()]):
             time.sleep(seconds)
         return [(task, self._error(task[1])) for task in ended]

@@ -56,8 +56,8 @@ def train(
 ) -> TrainedRun:
     """Train one member per seed and keep the run, or read the run if the store already contains it.
 
-    A run with `after_step`, with a loss that is not registered, or with such a `start` is not kept: no address tells it
-    from others. It is trained in this process, and its files are removed with the object that is returned.
+    A run with `after_step`, with a loss that is not registered, or with such a run as its `start` is not kept, since
+    no address identifies it. It is trained in this process, and its files are removed with the returned object.
 
     Args:
         task: a task, its name or its TOML file
@@ -121,7 +121,7 @@ def train(
 def _train_unstored(
     experiment: Experiment, device: str, execution: ExecutionName, report: Report, start: Ensemble | None
 ) -> TrainedRun:
-    """Train an experiment and return its run, whose files are removed with it; `start` is what `experiment.start` gave.
+    """Train an experiment and return its run, whose files are removed with it; `start` is `experiment.start`, trained.
 
     Errors: as `run`.
     """

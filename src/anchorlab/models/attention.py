@@ -13,7 +13,7 @@ from anchorlab.models.sites import Site, Tap, identity_tap
 
 PER_HEAD = ("batch", "position", "head", "head_width")
 _ROTARY_BASE = 10000.0
-_LEAST_WIDTH, _LEAST_RATIO = 256, 8  # of the stream, and of it to all heads: where one product for several maps pays
+_LEAST_WIDTH, _LEAST_RATIO = 256, 8  # least width of the stream, and ratio to all heads, for joint products
 
 
 def attention_sites(name: str, rotary: bool, keys: tuple[str, ...] = PER_HEAD) -> list[Site]:
@@ -24,7 +24,7 @@ def attention_sites(name: str, rotary: bool, keys: tuple[str, ...] = PER_HEAD) -
 
 
 class _WithSites(nn.Module):
-    """The sites of one attention layer, and what each of its heads writes."""
+    """The base of attention layers: their sites, and what each head writes."""
 
     name: str
     rotary = False
@@ -49,8 +49,8 @@ class Attention(_WithSites):
     zero beyond the ends. With `rotary`, scores see positions through rotated queries and keys (see `rotated`). Without
     `softmax` the scores are the weights, as in linear attention (see `attend`).
 
-    In a wide stream with narrow heads and the identity tap, queries, keys and values are one product,
-    `x [W_Q W_K W_V]`: it takes less time than three narrow ones. The result is the same within rounding.
+    In a wide stream with narrow heads and the identity tap, queries, keys and values come from one product,
+    `x [W_Q W_K W_V]`, which takes less time than three narrow ones. The result is the same within rounding.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Attention(_WithSites):
     def _of_each(
         self, x: Float[Tensor, "head batch position width"], weight: Tensor, bias: Tensor | None
     ) -> Float[Tensor, "batch position head head_width"]:
-        """Return `x W + b` of each head's own columns of a map and its own stream."""
+        """Return `x W + b` for each head, from its own stream `x` and its own columns of `W` and `b`."""
         found = torch.einsum("hbpw,whe->bphe", x, weight.view(len(weight), self.heads, self.head_width))
         return found if bias is None else found + bias.view(self.heads, self.head_width)
 

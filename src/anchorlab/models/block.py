@@ -16,11 +16,11 @@ from anchorlab.models.sites import STREAM, Site, Tap
 Stream = Float[Tensor, "*later batch position width"]
 
 Fork = Callable[[nn.Module, Stream], tuple[Stream, Stream]]
-"""A function of a layer and the stream before it that returns what the layer reads, and what passes it by."""
+"""A function of a layer and the stream before it; returns what the layer reads, and the stream that bypasses it."""
 
 
 def shared(layer: nn.Module, x: Stream) -> tuple[Stream, Stream]:
-    """Return the stream twice: a layer reads what passes it by."""
+    """Return the stream twice: the layer reads the same stream that bypasses it."""
     return x, x
 
 
@@ -139,9 +139,9 @@ class Block(nn.Module):
         """Return the stream after the block at `positions`, or everywhere; keys and values come from all positions.
 
         `mask` comes from `causal_mask` and applies if the block is `causal`. `embedded` is x as a sum of table rows, if
-        it is such a sum. A `fork` gives the readers of each layer streams of their own, as `by_head` of the attention
-        takes them. Then x holds a stream for each later reader, and `tap` turns what each head writes, at
-        `hook_attn_out`, and what the feed-forward layer writes, at `hook_mlp_out`, into what each of these receives.
+        it is such a sum. With a `fork`, x holds one stream for each reader in this block and after it, and the
+        attention reads its streams by `by_head`. At `hook_attn_out` and `hook_mlp_out`, `tap` then turns what each head
+        or the feed-forward layer writes into what each later reader receives.
         """
         name, mask_here = self.name, mask if self.causal else None
         x = tap(f"{name}.hook_resid_pre", x)

@@ -30,7 +30,7 @@ Each = TypeVar("Each", bool, AttentionKind)
 
 
 def _whole(value: Any) -> int | None:
-    """Return a number as the fields read it; None if it is no whole number."""
+    """Return a number as an integer field would read it; None if it is no whole number."""
     try:
         number = float(value) if isinstance(value, Real | Typed) and not isinstance(value, bool) else None
     except ValueError:
@@ -55,11 +55,11 @@ class DecoderSpec(ModelSpec):
 
     With `attention = "linear"` a block has no softmax: its scores, divided by sqrt(head_width), are the weights. With
     "uniform" each position takes the mean over the positions that it sees: the query and key maps are zero and are not
-    trained. Members of one seed start with the same other weights in all three.
+    trained. In all three, a seed's other initial weights are the same.
 
     GPT-2's form is `norm="pre", activation="gelu", biases=True, tied=True`, and Llama's
     `norm="rms", positions="rotary", activation="swiglu"`, both with `initialisation="gpt2"`. A decoder whose norms come
-    first has one more before the projection, unless its last block has none, and a projection without a bias.
+    first has a last norm before the projection, unless its last block has no norms; its projection has no bias.
     """
 
     later: ClassVar[frozenset[str]] = frozenset({"norm", "positions", "activation", "biases", "tied", "attention"})
@@ -138,8 +138,8 @@ class DecoderSpec(ModelSpec):
     def build(self, shape: TaskShape) -> Transformer:
         """Build a member for token tasks.
 
-        Errors: `SpecError` for vector inputs, and for a width or a number of tokens that is not the number of outputs,
-        without `projection` or with `tied`.
+        Errors: `SpecError` for vector inputs; without `projection`, for a width that is not the number of outputs; and
+        with `tied`, for a number of tokens that is not the number of outputs.
         """
         require_inputs(self, shape, "tokens")
         if not self.projection and self.width != shape.output_size:

@@ -26,7 +26,7 @@ Decompose = Callable[..., SVD]
 
 
 def checked_fractions(fractions: Iterable[float]) -> tuple[float, ...]:
-    """Return the fractions of a rank to keep, each once and without 1. Errors: `SpecError` without any in 0..1."""
+    """Return the fractions of a rank to keep, sorted, without 1. Errors: `SpecError` for none, or any outside 0..1."""
     tried = tuple(sorted({float(fraction) for fraction in fractions if fraction != 1}))
     if not tried or not 0 <= tried[0] <= tried[-1] < 1:
         raise SpecError("fractions", f"{list(fractions)} are not fractions of the rank", "give some from 0 to below 1")
@@ -37,8 +37,8 @@ class Truncate(Spec):
     """Replace a matrix by its best approximation of lower rank, from its singular values (LASER).
 
     Give either `rank`, or `fraction`, which keeps rank floor(fraction x min(d_in, d_out)): 0 drops the matrix, and 1
-    leaves it unchanged bit for bit. `skip` leaves out that many of the largest components, so that the next ones are
-    kept, a band of them or all the smallest. `weight` names a matrix, or a product of two matrices such as
+    leaves it unchanged bit for bit. `skip` drops that many of the largest components, so that the kept ones are the
+    next largest, or all the smallest. `weight` names a matrix, or a product of two matrices such as
     `blocks.0.attn.W_V @ blocks.0.attn.W_O`; both then become factors of the product's best approximation.
     Source: truncated weights, section 2.2.
     """

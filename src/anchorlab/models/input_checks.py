@@ -55,10 +55,10 @@ def check_range(numbers: Shaped[Tensor, "..."], size: int, field: str, what: str
 def lengths_of_mask(
     mask: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str
 ) -> Int[Tensor, "batch"]:
-    """Return the number of tokens that the `attention_mask` of transformers leaves to each sequence.
+    """Return the number of tokens that an `attention_mask` of transformers keeps in each sequence.
 
-    Errors: `SpecError` at `field` for a mask of another shape, and for padding anywhere but on the right: only there
-    does a causal model compute the same as without it.
+    Errors: `SpecError` at `field` for a mask of another shape, and for padding anywhere but on the right: only
+    padding on the right does not change what a causal model computes.
     """
     kept = torch.as_tensor(mask).cpu() != 0
     if kept.shape != sequences.shape[:2]:

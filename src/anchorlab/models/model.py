@@ -50,7 +50,7 @@ class Model(nn.Module):
     def hooks(
         self, functions: Mapping[str, Callable[[Shaped[Tensor, "..."]], Shaped[Tensor, "..."] | None]]
     ) -> Iterator[Self]:
-        """Within `with`, call functions with the values at some sites; a tensor that one returns replaces the value.
+        """Within `with`, call functions with the values at some sites; a tensor that is returned replaces the value.
 
             with run.model(0).hooks({"blocks.0.attn.hook_pattern": print}) as model:
                 model(tokens)

@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def at_least_float32(values: Shaped[Tensor, "*axes"]) -> Shaped[Tensor, "*axes"]:
-    """Return values in float32, or in float64 if they are: probabilities and sums need more than half precision."""
+    """Return values in float32, or unchanged if in float64: probabilities and sums need more than half precision."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

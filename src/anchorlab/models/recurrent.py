@@ -24,7 +24,7 @@ from anchorlab.models.sites import HIDDEN, LOGITS, STREAM, Site, Tap, by_name, i
 from anchorlab.models.transformer import require_inputs
 
 _SLOWEST, _FASTEST = 0.001, 0.1  # the range of a neuron's initial step in time
-_SLOW_GATE = 16.0  # the root of each forget gate that is taken, so that states are forgotten slowly
+_SLOW_GATE = 16.0  # forget gates are this root of a sigmoid, so that states are forgotten slowly
 
 
 @register_model("mamba")
@@ -45,7 +45,7 @@ class MambaSpec(ModelSpec):
     width: PositiveInt = 64
     state: PositiveInt = Field(default=16, description="numbers that each neuron carries")
     expand: PositiveInt = Field(default=2, description="neurons of a layer, as a multiple of the width")
-    convolution: PositiveInt = Field(default=4, description="positions that the convolution reads, the last its own")
+    convolution: PositiveInt = Field(default=4, description="positions that the convolution reads, up to its own")
 
     def build(self, shape: TaskShape) -> "Recurrent":
         """Build a member for token tasks. Errors: `SpecError` for vector inputs."""
@@ -197,7 +197,7 @@ class StateSpace(nn.Module):
         self.W_x = nn.Parameter(torch.empty(hidden, self.rank + 2 * state))
         self.W_dt = nn.Parameter(torch.empty(self.rank, hidden))
         self.b_dt = nn.Parameter(torch.empty(hidden))
-        # log(-A), a vector, since it is no map: neuron by neuron, the rate of each number of its state
+        # log(-A), the rate of each number of each neuron's state; a vector, so that it is not drawn as a map
         self.A_log = nn.Parameter(torch.empty(hidden * state))
         self.D = nn.Parameter(torch.empty(hidden))
         self.W_out = nn.Parameter(torch.empty(hidden, width))
@@ -231,7 +231,7 @@ class StateSpace(nn.Module):
     def draw_times(self, generator: torch.Generator) -> None:
         """Draw the neurons' initial steps, log-uniform from 0.001 to 0.1, and set the rates to 1, 2, 3 and so on."""
         nn.init.uniform_(self.b_dt, math.log(_SLOWEST), math.log(_FASTEST), generator=generator)
-        self.b_dt.exp_().expm1_().log_()  # softplus gives the step again
+        self.b_dt.exp_().expm1_().log_()  # the inverse of softplus
         self.A_log.view(-1, self.state).copy_(torch.arange(1, self.state + 1).log())
 
 
@@ -296,7 +296,7 @@ def _states(
 def _convolved(
     x: Float[Tensor, "batch position hidden"], weight: Float[Tensor, "hidden offset"]
 ) -> Float[Tensor, "batch position hidden"]:
-    """Return each neuron's weighted sum over its last positions; the last weight is of the position itself."""
+    """Return each neuron's weighted sum over its last positions; the last weight is for the position itself."""
     length, reach = x.shape[1], weight.shape[1]
     padded = functional.pad(x, (0, 0, reach - 1, 0))
     return sum(

@@ -61,7 +61,7 @@ class Stack(Protocol):
     """A model whose stream passes through `blocks`, a last norm and an output map, with weights under our names.
 
     If `tied`, the output map is the transposed token embedding, and `unembed` is None. If `positions_narrow_sites`,
-    scored positions select rows of the last block's sites, too, and not of the logits alone.
+    scored positions select rows not only of the logits but also of the last block's sites.
     """
 
     positions_narrow_sites: ClassVar[bool]
@@ -78,4 +78,4 @@ class Stack(Protocol):
         tap: Tap = identity_tap,
         entering: tuple[int, Float[Tensor, "batch position width"]] | None = None,
     ) -> Float[Tensor, "batch scored output"]:
-        """Return the logits at `positions`, or at all; `entering` is a block and the stream that enters it."""
+        """Return the logits at `positions`, or everywhere. `entering`: a block's index and the stream entering it."""

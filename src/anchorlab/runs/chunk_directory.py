@@ -153,7 +153,7 @@ class ChunkDirectory:
     def _begin(self) -> None:
         """Begin the next attempt: take over the folder of the newest one, or create the first."""
         found = self._newest()
-        first = time.time_ns() // 10**6  # unlike that of the same run, should it have been removed
+        first = time.time_ns() // 10**6  # unlike the numbers from before the run was removed, if it was
         number = first if found is None else found[0] + 1
         folder = self.path.with_name(f"{self.path.name}.{number}")
         try:

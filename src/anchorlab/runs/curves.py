@@ -68,7 +68,7 @@ def packed_curves(tables: Mapping[str, Path], begun: "Mapping[str, polars.DataFr
     Numbers have five significant digits, enough for drawing.
 
     The JSON is a list of one object for each split and metric: `split`, `metric`, `steps` and, at each step, `mean`,
-    `low` and `high` over members; null for a value that is not finite. A member that stopped before does not count.
+    `low` and `high` over members; null for a value that is not finite. Members that stopped before a step are left out.
     """
 
     import polars as pl
@@ -91,7 +91,7 @@ def packed_curves(tables: Mapping[str, Path], begun: "Mapping[str, polars.DataFr
 def _summed_up(tables: Mapping[str, Path], summary: _Summary) -> "Iterator[tuple[Iterable[str], polars.DataFrame]]":
     """Yield addresses with the summary of their tables, which are read together: several times as fast as one by one.
 
-    They are read one by one where one is no table of metrics, which is skipped, and where they have too many rows.
+    If a file is no table of metrics, or all tables have too many rows, they are read one by one; bad files are skipped.
     """
     with suppress(ValueError):
         yield tables, _together(tables, summary, MOST_ROWS)
@@ -104,7 +104,7 @@ def _summed_up(tables: Mapping[str, Path], summary: _Summary) -> "Iterator[tuple
 def _together(tables: Mapping[str, Path], summary: _Summary, most: int) -> "polars.DataFrame":
     """Return the summary of the rows of all tables, with the address in a first column `run`.
 
-    Errors: `ValueError` if a table is unreadable, or if all have `most` rows or more.
+    Errors: `ValueError` if a table is unreadable, or if the tables together have `most` rows or more.
     """
     import polars as pl
 

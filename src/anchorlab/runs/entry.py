@@ -8,7 +8,7 @@ from anchorlab.errors import StoreError
 from anchorlab.runs.run import Run
 
 ODD = (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError)
-"""The errors of files of a run that are odd or have gone."""
+"""The errors from reading files of a run that are malformed or have been removed."""
 
 _LARGEST = 2**60  # bytes of a run; SQLite's integers end at 2**63
 _LATEST = 2.0**37  # seconds since 1970; `datetime` overflows only later

@@ -2,7 +2,7 @@
 
 The run directories remain the source of truth. Every listing checks the time and size of each run's manifest and reads
 new or changed runs again, so writers of runs need not know the index. It is one table of SQLite in the user's cache
-folder. A damaged one is made anew; where none can be written, listings read the runs.
+folder. A damaged index is made anew; if it cannot be written, listings read the runs.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Write what is published of a finished run: its metrics, and some of its weights, or readings in place of weights."""
+"""Write a finished run for publication: its metrics, and some of its weights, or readings in place of weights."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from jaxtyping import Shaped
 
-_PRIVATE = ("host",)  # what is not published of the place where a run was trained
+_PRIVATE = ("host",)  # fields of `Run.made_by` that are not published
 
 
 def keep(
@@ -28,7 +28,7 @@ def keep(
     readings: "Mapping[str, Shaped[torch.Tensor, 'member ...']] | None" = None,
     about: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a finished run into the store at `root`, with what is given of its content; return the run's folder.
+    """Write a finished run, with only the given content, into the store at `root`; return the run's folder.
 
     Args:
         root: the folder of the store

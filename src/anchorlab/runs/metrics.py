@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import polars
 
 MOST_ROWS = 20_000_000
-"""The limit for the rows of tables that are measured together; a row takes about 90 bytes."""
+"""The limit for the rows of tables that are read together; a row takes about 90 bytes."""
 
 MOST_READ = 200_000_000
 """Tables of one run or of several with this number of rows or more are refused: they would take about 18 GB."""

@@ -12,7 +12,7 @@ MANIFEST = "manifest.json"
 """The file that lists all other files of a finished run."""
 
 READINGS = "readings.safetensors"
-"""The file with what the claims of a study read from the weights of a run that is kept without them."""
+"""The file that a run without weights keeps in place of them: what a study's claims read from the weights."""
 
 _CHECKPOINT = re.compile(r"checkpoints/step-([0-9]{8,18})\.safetensors")
 _FILES = ("spec.json", "metrics.parquet", READINGS)  # of a finished run, besides checkpoints and the manifest

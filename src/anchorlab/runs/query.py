@@ -95,7 +95,7 @@ class Fields:
     def resolve(self, name: str, at: str) -> str:
         """Return the full path of a field that may be abbreviated, such as `layers` for `model.layers`.
 
-        Without runs, any name is returned.
+        If there are no runs, any name is accepted.
 
         Errors: `SpecError` at `at` for a field that no run has, and for an ambiguous abbreviation.
         """
@@ -175,7 +175,7 @@ class Fields:
 def chosen(fields: Fields, conditions: Iterable[Condition]) -> tuple[list[Entry], list[Entry]]:
     """Return the runs that fulfil all conditions, and the damaged runs that may fulfil them.
 
-    Such a run fulfils the conditions whose values are known; others cannot be read.
+    A damaged run may fulfil them if it fulfils every condition whose value can still be read.
 
     Errors: `SpecError` for an unknown or ambiguous field.
     """
@@ -269,7 +269,7 @@ def _nearest(name: str, paths: Iterable[str]) -> str:
     known = sorted(paths)
     last = {path.rpartition(".")[2]: path for path in known}
     near = get_close_matches(name, known, n=1) or [last[one] for one in get_close_matches(name, last, n=1)]
-    metrics = [path for path in known if path.startswith("metrics.")]  # a name unlike all is a metric most often
+    metrics = [path for path in known if path.startswith("metrics.")]  # a name unlike all others is mostly a metric
     near = near or get_close_matches(name, metrics or known, n=1, cutoff=0.0)
     return f"the nearest is {near[0]!r}, and `anchorlab runs show RUN` lists all"
 

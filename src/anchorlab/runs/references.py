@@ -114,14 +114,14 @@ def studies_by_run(root: Path) -> dict[str, frozenset[str]]:
 
 
 def removable(entries: Sequence[Entry], uses: Iterable[Use]) -> dict[str, list[Entry]]:
-    """Return the removable runs of each kind of `KINDS`.
+    """Return the removable runs of each kind in `KINDS`.
 
-    A run is kept, and so of no kind, if findings in the store were made from it, or if such findings' runs or
-    unfinished runs started from it, directly or through other runs.
+    A run is not removable if findings in the store were made from it, or if a run behind such findings or an unfinished
+    run started from it, directly or through other runs.
 
     Args:
         entries: all runs of the store
-        uses: the runs behind its findings
+        uses: the recorded uses of all findings in the store
     """
     uses = list(uses)
     earlier = {address for use in uses for address in use.earlier}

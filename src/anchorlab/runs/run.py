@@ -39,7 +39,7 @@ class Run:
 
     The directory contains `spec.json` (the cell and the environments it was computed in), `metrics.parquet`,
     `checkpoints/step-*.safetensors`, and `manifest.json`, which is written last, so a run with a manifest is finished.
-    A part of a paper's own setting is kept without weights: its claims read metrics, and `readings.safetensors`.
+    A part (see `anchorlab verify --part`) has no checkpoints: claims read its metrics and `readings.safetensors`.
     Every file of a finished run is checked against the manifest before it is used. An unfinished run has its chunks,
     and how it is divided into them (`plan_path`), in the folder `state_path`.
 
@@ -150,9 +150,9 @@ class Run:
         return self._tensors(checkpoint_name(step))
 
     def readings(self) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
-        """Return what was measured on the members when a part was made of the run, each tensor `[member ...]`.
+        """Return the measurements that a part keeps in place of weights, each tensor `[member ...]`.
 
-        Empty for a run that is no part, and for a part whose claims read metrics alone.
+        Empty for a run that is not a part, and for a part whose claims read only metrics.
         """
         return self._tensors(READINGS) if READINGS in self.files else {}
 
@@ -180,7 +180,7 @@ class Run:
                     check()
                 except StoreError as error:
                     found.append(str(error))
-        except StoreError as error:  # what makes further checks pointless
+        except StoreError as error:  # after which further checks are pointless
             found.append(str(error))
         except OSError as error:
             found.append(str(unreadable(Path(error.filename or self.path), error, self.address)))

@@ -98,7 +98,7 @@ class RunDirectory(Run):
     def write_checkpoint(self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, 'member ...']]") -> None:
         """Write the weights of all members at `step`, each tensor `[member ...]`, once all chunks are finished.
 
-        The checkpoint survives if the process ends before `finish`, so those of the chunks can be removed.
+        The checkpoint survives if the process ends before `finish`, so the chunks' checkpoints can be removed.
         """
         self._require_open()
         path = self.path / checkpoint_name(step)
@@ -124,7 +124,7 @@ class RunDirectory(Run):
         Args:
             metrics: the table of metrics
             made_by: as `Run.made_by`
-            checkpoints: the steps of the checkpoints, which are written
+            checkpoints: the steps of the checkpoints to keep, which have been written
 
         Errors: `ValueError` for a table without the columns of `metrics_schema`.
         """

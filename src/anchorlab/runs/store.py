@@ -32,7 +32,7 @@ class Store(Drawable):
     Nothing is written before a run is opened, and nothing outside `root` but the index, in the user's cache folder. Any
     number of processes may read a store; one at a time trains or removes runs.
 
-    Errors: `StoreError` for a file, and for a store with packs, files of many runs that version 0.2 made.
+    Errors: `StoreError` if `root` is a file, and for a store with packs (files of many runs, made by version 0.2).
     """
 
     def __init__(self, root: str | Path | None = None) -> None:

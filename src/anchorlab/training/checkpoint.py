@@ -24,7 +24,7 @@ class ChunkKeeper:
     def load(self) -> TrainingState | None:
         """Return the chunk's newest state, or None at the beginning.
 
-        Errors: `DamagedChunkError` also for a state of another arithmetic, since the bytes of one run are of one.
+        Errors: `DamagedChunkError`, also for a state that another `ARITHMETIC` kept: a run is computed in one way only.
         """
         kept = self.chunk.latest_state()
         if kept is None:
@@ -75,9 +75,9 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
 
 
 def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> list[int]:
-    """Merge the checkpoints one by one and remove earlier ones of the chunks, so the disk never holds all twice.
+    """Merge the chunks' checkpoints step by step, and return the steps.
 
-    Returns their steps.
+    Earlier checkpoints of the chunks are removed on the way, so the disk never holds all checkpoints twice.
     """
     kept = [chunk.checkpoints() for chunk in chunks]
     unit, end = experiment.steps_per_unit, max(max(files) for files in kept)

@@ -30,10 +30,10 @@ PRODUCTS_PER_SECOND = 2e11
 BYTES_PER_SECOND = 2e10
 """Bytes that other operations, and the optimiser, read and write on one thread."""
 
-_MOST_MAPPED_WORK = 2e7  # operations of one member's step; above, products take longer than the calls to them
-_SECONDS_PER_STEP = 1e-4  # of a member's step, however few its operations
-_MAPPED_STEP = 1e-3  # the same, of a mapped step of all members
-_MAPPED_CALL = 3.0  # a mapped call for all members, relative to a call for one
+_MOST_MAPPED_WORK = 2e7  # operations of one member's step; above this number, products take longer than calls
+_SECONDS_PER_STEP = 1e-4  # fixed part of a member's step, however few its operations
+_MAPPED_STEP = 1e-3  # fixed part of a mapped step of all members, in seconds
+_MAPPED_CALL = 3.0  # time of a mapped call for all members, relative to a call for one
 _BACKWARD = 2.0  # the backward pass computes twice what the forward pass does
 
 
@@ -49,11 +49,11 @@ def work_per_step(experiment: Experiment) -> int:
 def estimated_seconds(experiment: Experiment) -> float:
     """Estimate the seconds that one thread needs to train all members: all steps, and all evaluations.
 
-    A step and an evaluation take the time of their calls, of their products, and of the bytes that they move, at the
-    speeds `SECONDS_PER_CALL`, `PRODUCTS_PER_SECOND` and `BYTES_PER_SECOND`. These were measured on one core (AMD EPYC
-    with AVX-512, torch 2.13.0) in 19 trainings in the papers' settings (`benchmarks/costs.py`). The estimates
-    are 0.76 to 1.36 times the measured times. Cores that reach 100 GFLOP/s took 1.5 to 3.5 times as long. Drawing
-    sequences, and keeping checkpoints and states, take a few percent at most, and are not counted.
+    The time of a step or an evaluation is the sum of the times for its calls, for its products, and for the bytes that
+    it moves, at the speeds `SECONDS_PER_CALL`, `PRODUCTS_PER_SECOND` and `BYTES_PER_SECOND`. These were measured on one
+    core (AMD EPYC with AVX-512, torch 2.13.0) in 19 trainings in the papers' settings (`benchmarks/costs.py`), where
+    the estimates are 0.76 to 1.36 times the measured times. Cores that reach 100 GFLOP/s took 1.5 to 3.5 times as long.
+    Drawing sequences, and keeping checkpoints and states, take a few percent at most, and are not counted.
     """
     if not experiment.trained:
         return 0.0
@@ -66,14 +66,14 @@ def _seconds_of_step(experiment: Experiment) -> float:
     """Estimate the seconds of one member's step: forward, backward, and the optimiser."""
     recipe = experiment.recipe
     forward = forward_operations(experiment.model, experiment.task, recipe.batch)
-    read_and_written = 3 + 2 * len(slots(recipe.optimiser))  # weight, gradient and slots; weight and slots
+    read_and_written = 3 + 2 * len(slots(recipe.optimiser))  # read: weight, gradient, slots; written: weight, slots
     optimiser = _bytes_per_number(experiment) * parameter_count(experiment) * read_and_written
     begin = _MAPPED_STEP / _at_once(experiment) if mapping_pays(experiment) else _SECONDS_PER_STEP
     return begin + (1 + _BACKWARD) * _seconds(forward, experiment) + optimiser / BYTES_PER_SECOND
 
 
 def _seconds_of_evaluation(experiment: Experiment) -> float:
-    """Estimate the seconds of one member's evaluation: of all splits, with unedited weights and under all edits."""
+    """Estimate the seconds to evaluate one member on all splits, with unedited weights and under all edits."""
     evaluation, template = experiment.recipe.evaluation, experiment.template
     known = [name for name, _ in (*template.named_parameters(), *template.named_buffers())]
     first = [0, *(first_changed_block(template, known, edits) for edits in evaluation.edits.values())]
@@ -88,7 +88,7 @@ def _at_once(experiment: Experiment) -> int:
 
 
 def _seconds(operations: Operations, experiment: Experiment) -> float:
-    """Estimate the seconds of operations, of one member."""
+    """Estimate the seconds that operations take for one member."""
     wide = _bytes_per_number(experiment) / 4
     call = SECONDS_PER_CALL / (1 + _BACKWARD)
     if mapping_pays(experiment):
@@ -103,7 +103,7 @@ def mapping_pays(experiment: Experiment) -> bool:
 
 
 def is_tiny(experiment: Experiment) -> bool:
-    """Return whether the overhead of calling operations dominates a training step; mapped members share it."""
+    """Return whether a training step mostly takes the overhead of calling operations, which mapped members share."""
     return experiment.trained and work_per_step(experiment) <= _MOST_MAPPED_WORK
 
 
@@ -127,7 +127,7 @@ def check_memory(experiment: Experiment, available: int) -> None:
 
 
 def _held(experiment: Experiment) -> dict[str, int]:
-    """Return the bytes that one member holds all along, by the field that decides on them."""
+    """Return the bytes that one member holds throughout training, by the field that determines them."""
     task, recipe, number = experiment.task, experiment.recipe, _bytes_per_number(experiment)
     if recipe.data.kind == "sample":
         field, drawn = "recipe.data.size", max(experiment.members.data_size or (recipe.data.size,))
@@ -136,14 +136,14 @@ def _held(experiment: Experiment) -> dict[str, int]:
     sequence = _bytes_per_sequence(task, number)
     evaluated = len(task.splits) * recipe.evaluation.size
     return {
-        "model": state_bytes(experiment) + number * parameter_count(experiment),  # and gradients
+        "model": state_bytes(experiment) + number * parameter_count(experiment),  # the second term: gradients
         field: drawn * sequence,
         "recipe.evaluation.size": evaluated * sequence,
     }
 
 
 def state_bytes(experiment: Experiment) -> int:
-    """Return the bytes of one member's weights and of what its optimiser keeps: what a kept state holds."""
+    """Return the bytes of one member's part of a kept state: its weights, and the state of its optimiser."""
     weights = sum(value.numel() for value in (*experiment.template.parameters(), *experiment.template.buffers()))
     kept = parameter_count(experiment) * len(slots(experiment.recipe.optimiser))
     return _bytes_per_number(experiment) * (weights + kept)

@@ -250,9 +250,9 @@ class MappedEvaluator(Evaluator):
 
 
 def first_changed_block(template: nn.Module, known: Sequence[str], edits: Sequence[Edit]) -> int:
-    """Return the index of the first block that edits change; 0 if they change other weights or there are no blocks.
+    """Return the index of the first block that edits change; 0 if they change weights outside the blocks.
 
-    With 0, nothing is shared with the unedited forward pass. `known` are the names of the weights.
+    0 also for a model that is no `Transformer`. With 0, the whole forward pass is repeated. `known` names all weights.
     """
     if not isinstance(template, Transformer):
         return 0

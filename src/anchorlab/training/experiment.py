@@ -28,7 +28,7 @@ FORMAT = 1
 """The `format` in an experiment's JSON; raise it whenever the same specification would give other results."""
 
 ARITHMETIC = "3"
-"""Kept with every run; raise it whenever the same specification gives results that are equal within rounding alone.
+"""Kept with every run; raise it whenever the same specification gives results that are equal only within rounding.
 
 1: separate products of queries, keys and values. 2: one product where heads are narrow in a wide stream.
 3: mapped members are updated by fused kernels, one row each.
@@ -274,7 +274,7 @@ class Experiment:
         )
 
     def untrained(self) -> "Experiment":
-        """Return the untrained control: the same experiment without its own training and without its start's."""
+        """Return the untrained control: the same experiment and its `start`, if any, without training."""
         start = None if self.start is None else self.start.untrained()
         return replace(self, start=start, trained=False, after_step=None)
 

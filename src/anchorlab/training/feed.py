@@ -107,8 +107,8 @@ class FixedSampleFeed:
 def nested_sample(task: Task, size: int, seed: int) -> Batch:
     """Draw training sequences so that a smaller sample is the beginning of a larger one with the same seed.
 
-    They are drawn in blocks, each with a child seed of its own: 64 sequences, then as many as all before. So a task
-    with exact `shares` of groups rounds their counts in each block.
+    They are drawn in blocks, each with its own child seed: first 64 sequences, then in each block as many as in all
+    earlier blocks together. A task with exact `shares` of groups therefore rounds their counts in each block.
     """
     blocks: list[Batch] = []
     while (drawn := sum(map(len, blocks))) < size:
@@ -160,7 +160,7 @@ def make_feed(task: Task, recipe: Recipe, members: Members, device: torch.device
 
 
 def map_batch(batch: Batch, change: Callable[..., Shaped[Tensor, "..."]], *others: Batch) -> Batch:
-    """Return a batch with `change` applied to every tensor, and to the same tensors of other batches if any are given.
+    """Return a batch whose every tensor is `change` of that tensor in this batch and in each of `others`.
 
     Latents are dropped, since training does not use them.
     """

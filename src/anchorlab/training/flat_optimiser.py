@@ -84,7 +84,7 @@ class RowOptimiser:
 
 
 class FlatOptimiser(RowOptimiser):
-    """The same in few kernels, however many the weights and members: for CUDA graphs, and for the smallest models.
+    """AdamW, Adam or SGD over flat weights, in a few kernels for all members: for CUDA graphs and the smallest models.
 
     All values that change from step to step are tensors on the device, so that a graph can replay the update.
     """

@@ -81,9 +81,9 @@ class Joint:
 
 
 def joints(experiments: Iterable[Experiment], most: Callable[[Experiment], int]) -> Iterator[Joint]:
-    """Sort experiments by which of them are trained as one ensemble.
+    """Yield experiments grouped into joints, each of which is trained as one ensemble.
 
-    Experiments that could be joined are mapped if they have at least `LEAST_MAPPED` members together.
+    Experiments that can be joined are joined, and mapped, if they have at least `LEAST_MAPPED` members together.
 
     Args:
         experiments: all requested experiments, finished or not, so that unfinished ones keep their places after a kill
@@ -104,7 +104,7 @@ def joints(experiments: Iterable[Experiment], most: Callable[[Experiment], int])
 
 
 def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Joint]:
-    """Yield joints of at most `most` members of experiments that can be joined."""
+    """Yield joints of experiments that can be joined, each with at most `most` members."""
     smallest, filling = min(len(one.members) for one in experiments), list[Joint]()
     for one in experiments:
         # first fit: put each experiment into the first open joint with space. This depends on the request alone, so
@@ -123,7 +123,7 @@ def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Joint]:
 def common(experiment: Experiment) -> str | None:
     """Return a key that is equal for experiments that can be joined; None if this experiment cannot be joined.
 
-    Experiments can be joined if they train tiny models of anchorlab from initial weights to the end of their recipes,
+    Experiments can be joined if they train tiny models of anchorlab without `start`, stop rule or a loss of their own,
     and differ only in learning rate, weight decay, clipping norm, and the per-member fields of `Members`.
     """
     recipe = experiment.recipe
@@ -253,7 +253,7 @@ def _sources(taken: Sequence[range], size: int) -> list[int]:
 
 
 def divided(rows: Iterable[Row], shares: Sequence[range]) -> list[tuple[Row, ...]]:
-    """Return the rows of each share of the members; in a share, members are numbered from 0."""
+    """Return the rows of each share of the members; the members of each share are numbered from 0."""
     owner = {member: index for index, share in enumerate(shares) for member in share}
     found: list[list[Row]] = [[] for _ in shares]
     for row in rows:

@@ -14,7 +14,7 @@ from anchorlab.training.recipe import MOST_SEQUENCES
 
 MOST_MEMBERS = 2**20
 
-_MOST_SEEDS = 100_000  # in a text
+_MOST_SEEDS = 100_000  # that a text may give
 
 PER_MEMBER = ("learning_rate", "weight_decay", "clip", "initialisation_scale", "data_size")
 """The fields of `Members` that override the recipe, one value per member."""
@@ -73,7 +73,7 @@ class Members(Spec):
 
     @classmethod
     def of(cls, seeds: "int | str | Iterable[int] | Members") -> "Members":
-        """Return members with the given seeds: a count, one seed each, or text as `read_seeds` takes it.
+        """Return members with the given seeds: the number of seeds, a list of them, or text for `read_seeds`.
 
         Errors: `SpecError` below `members`; at `seeds` for text.
         """

@@ -23,7 +23,7 @@ class Operations(NamedTuple):
     Fields
         calls: the number of operations called, however small
         products: the floating-point operations of matrix products
-        bytes: read and written by all operations except views
+        bytes: the bytes that all operations except views read and write
     """
 
     calls: float
@@ -76,7 +76,7 @@ def _counts(model: ModelSpec, task: Task, training: bool, first_block: int = 0) 
         if training:
             batch = task.for_training(batch)
         counter = _Counter(f"blocks.{first_block}.hook_resid_pre")
-        # a model that shows its sites may compute more
+        # a model that visits its sites may compute more
         others: dict[str, Any] = {"tap": counter.tap} if first_block else {}
         with torch.no_grad(), _one_thread(), counter:
             predict(template, batch.inputs, batch.positions, weights, **others)
@@ -103,7 +103,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Count the calls, the multiplications in matrix products by torch's formulas, and the bytes read and written.
+    """Count calls, floating-point operations of matrix products (by torch's formulas), and bytes read and written.
 
     Torch's own `FlopCounterMode` counts the same products and imports its compiler, which takes longer than a small
     training.
@@ -115,7 +115,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.site = site
 
     def tap(self, site: str, value: Tensor) -> Tensor:
-        """Keep what is counted before a site."""
+        """Keep the counts so far when `self.site` is visited."""
         if site == self.site:
             self.before = self.so_far
         return value

@@ -70,7 +70,7 @@ def _group(part: nn.Module, name: str) -> Undecayed | None:
 
 
 def excess(norm: Float[Tensor, "..."], limit: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return what clipping divides a gradient by; `torch.nn.utils.clip_grad_norm_` adds the same 1e-6."""
+    """Return the divisor that clips a gradient; `torch.nn.utils.clip_grad_norm_` also adds 1e-6 to the norm."""
     return ((norm + 1e-6) / limit).clamp(min=1.0)
 
 

@@ -22,7 +22,7 @@ class FixedSample(Spec):
     """A fixed training set of `size` sequences, reshuffled every epoch.
 
     With `nested`, a smaller sample of a seed is the beginning of a larger one, so that a curve by data size compares
-    like with like. It is drawn in blocks (`nested_sample`), and so has other sequences than without.
+    like with like. It is drawn in blocks (`nested_sample`), so its sequences differ from those without `nested`.
     """
 
     by_place: ClassVar[str | None] = "size"

@@ -116,7 +116,7 @@ def measure_pace(
 
 
 def _with_shorter_evaluation(experiment: Experiment) -> tuple[Experiment, float]:
-    """Return an experiment that evaluates no more sequences than its pace needs, and their share of all."""
+    """Return an experiment that evaluates only as many sequences as its pace needs, and their share of all."""
     recipe = experiment.recipe
     each = work_per_step(experiment) / (3 * recipe.batch)
     size = min(recipe.evaluation.size, max(_FEWEST_EVALUATED, int(_EVALUATED_WORK / each)))

@@ -87,7 +87,7 @@ class TrainedRun(Drawable):
 
     @property
     def best_member(self) -> int:
-        """The member with the lowest loss at its end on the last split that was measured; the first of equal ones."""
+        """The index of the member with the lowest final loss on the last measured split; the first one in a tie."""
         if self.metrics.is_empty():  # weights from elsewhere were never measured
             return 0
         ends = self.metric("loss", self.experiment.splits[-1]).group_by("member", maintain_order=True).last()
@@ -136,20 +136,20 @@ class TrainedRun(Drawable):
 
     @property
     def has_weights(self) -> bool:
-        """Whether the members can be opened; a part of a paper's own setting keeps readings in their place."""
+        """Whether the members can be opened; a part (see `anchorlab verify --part`) keeps readings, but no weights."""
         return bool(self.checkpoints)
 
     def reading(
         self, name: str, measure: "Callable[[TrainedRun], Shaped[Tensor, 'member ...']]"
     ) -> Shaped[Tensor, "member ..."]:
-        """Return what `measure` finds in the run; a part kept without weights returns what it kept under `name`.
+        """Return what `measure` finds in the run, or what a part without weights has kept under `name`.
 
-        Everything that a study measures on weights, and that its claims need, is measured through here. So the claims
-        can be judged on parts, and a part can be made of a run: its study is judged, and `taken` is kept.
+        Studies read everything that their claims need of weights through this method. A part of a run (see
+        `anchorlab verify --part`) can then keep `taken` in place of weights, and the claims can be judged on it.
 
         Args:
-            name: the same for the same measure, and for no other of the run
-            measure: returns a number or more for each member
+            name: identifies the measure among all measures of the run
+            measure: returns one number or several for each member
         """
         if name in self._readings:
             return self._readings[name]
@@ -179,7 +179,7 @@ class TrainedRun(Drawable):
         if not self.has_weights:
             raise StoreError(f"{self.run.path}: kept without weights; train it in another store to look inside")
         kept = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)
-        half = torch.bfloat16  # of some weights of the zoo
+        half = torch.bfloat16  # some weights of the zoo are kept in it
         weights = {name: value.float() if value.dtype == half else value for name, value in kept.items()}
         blank = initialise(self.experiment.model, self.experiment.task.shape, [0])
         return blank.with_weights({name: weights[name] for name in blank.weights})
@@ -289,7 +289,7 @@ def experiment_of(run: Run) -> Experiment:
 
 
 def open_run(address: str, store: Store | str | Path | None = None) -> TrainedRun:
-    """Open a finished run by its address, or by the first digits of it that no other run has.
+    """Open a finished run by its address, or by the first digits of its address that no other run shares.
 
     It is `al.run`. Commands print the address of each run that they train or list. `store` is a store or its directory;
     `Store()` when None.

@@ -219,7 +219,7 @@ class Session:
         """Train from the current step to the end; if a signal arrives, keep a state before it takes effect."""
         recipe, total, unit = self.recipe, self.experiment.steps, self.experiment.steps_per_unit
         if not self.experiment.trained:
-            total = 0  # measured once; `TrainedRun` repeats it at all times of the recipe
+            total = 0  # measured once; `TrainedRun` repeats the metrics at all times of the recipe
         after_step = self.experiment.after_step
         members = self.ensemble.with_weights(MappingProxyType(dict(self.ensemble.weights)))  # changed in place only
         kept = reported = time.monotonic()
