@@ -84,3 +84,10 @@ def test_every_command_says_what_it_does_and_imports_modules_of_users(anchorlab)
 )
 def test_help_of_a_command_has_its_whole_text(anchorlab, words, said):
     assert said in " ".join(anchorlab(*words.split(), "--help").out.split())
+
+
+def test_help_of_options_is_broken_at_the_width_of_the_terminal_and_nowhere_else(anchorlab, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    lines = anchorlab("study", "--help").out.splitlines()
+    (profile,) = (line for line in lines if line.startswith("│ --profile"))
+    assert "nearer to the paper" in profile and "By default the TOML file's" in profile

@@ -100,14 +100,32 @@ def launch(
 
 
 def explain(command: App, words: Sequence[str]) -> None:
-    """Replace the one-line help of the command that the words name by the full text of its function's docstring."""
+    """Give the command that the words name the full text of its function's docstring, without the source's line breaks.
+
+    The texts of its parameters lose their line breaks, too.
+    """
     for word in words:
         if command.default_command is not None or word not in command:
             break
         command = command[word]
     if command is not app and command.default_command is not None:
         text = cleandoc(command.default_command.__doc__ or "").partition("\n\nParameters\n")[0]
-        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+        command.help = _joined(text)
+        command.help_formatter = _show_panel
+
+
+def _joined(text: str) -> str:
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def _show_panel(console: Any, options: Any, panel: Any) -> None:
+    from cyclopts.help import DefaultFormatter
+
+    for entry in panel.entries:
+        if entry.description is not None:
+            text = entry.description.primary_renderable
+            text.plain = _joined(text.plain)
+    DefaultFormatter()(console, options, panel)
 
 
 app.register_install_completion_command(help="Install completion for this shell (bash, zsh or fish).")
