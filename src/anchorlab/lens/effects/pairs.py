@@ -79,6 +79,10 @@ class Pairs:
         lengths = common_lengths({"clean": (clean, left), "corrupted": (corrupted, right)}, ensemble, access)
         if positions is None:
             positions = clean.positions if isinstance(clean, Batch) else last_places(left, lengths)
+            for field, side in (("clean", clean), ("corrupted", corrupted if corrupted_answers is None else None)):
+                if isinstance(side, Batch) and not torch.equal(side.asked, positions.expand(len(left), -1)):
+                    problem = "has scores that pad its rows, or at other positions than the clean sequences"
+                    raise SpecError(field, problem, "give positions, and both answers there")
         places = as_positions(positions, left, lengths)
         shape = (len(left), places.shape[-1])
         both = [
