@@ -341,6 +341,9 @@ REFUSED = [
      r"over.0: unknown axis|over.0: .* has sizes"),
     *((SHORT, {"over": ("head",), "mapped": mapped}, "operand: has 5 along 'position', where 6 are selected")
       for mapped in (True, False)),
+    *((ZERO, {"metrics": {"mean": lambda output, targets: output.mean()}, "mapped": mapped},
+       r"^metrics\.mean: returns shape \(\) for targets of shape \(\d+, 2\); return one number for each scored")
+      for mapped in (True, False)),
     (ZERO, {"positions": None}, r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"),
     (ZERO.replace(site="blocks.*.atn.hook_z"), {}, r"intervention.site: unknown site"),
     (Intervention(site="embed", rule="zero"), {"model": seeded(Users), "mapped": True},

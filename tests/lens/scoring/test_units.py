@@ -147,6 +147,8 @@ CLEAN, CORRUPTED, RIGHT, WRONG = pairs()
         ({"batch_size": 0}, r"^batch_size: 0 is not a number of sequences; give at least 1$"),
         ({"metric": lambda output, both: output.argmax(dim=-1) == both[..., 0]},
          r"^metric: returns torch\.bool, which has no derivative; use a metric of real numbers$"),
+        ({"metric": lambda output, both: logit_difference(output, both).mean()},
+         r"^metric: returns shape \(\) for targets of shape \(5, 1, 2\); return one number for each scored position"),
         ({"model": initialise(LSTMSpec(width=8), SHAPE, [0])},
          r"^model: is of type \w+; give a transformer, such as a decoder, or a pretrained model$"),
     ],

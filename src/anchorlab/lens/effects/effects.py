@@ -157,7 +157,7 @@ def effects(
         """Return the metrics of some rows, divided by the total of scored positions, so that parts add up to means."""
         own = targets[rows.start : rows.stop].to(output.device)
         own = own.expand(len(output), *own.shape).flatten(0, 1)
-        each = [metric(output.flatten(0, 1), own) for metric in metrics.values()]
+        each = [one_each(f"metrics.{name}", metric(output.flatten(0, 1), own), own) for name, metric in metrics.items()]
         sums = [value.reshape(len(output), -1).sum(dim=1, dtype=torch.float64) for value in each]
         return (torch.stack(sums) / targets.shape[:2].numel()).cpu()
 
@@ -205,6 +205,14 @@ def place_sizes(subject: Subject, sites: Sequence[str], intervention: Interventi
             raise SpecError(field, f"{axis!r} has sizes {found} at different sites", "measure them one by one")
         sizes += found
     return sizes
+
+
+def one_each(name: str, value: Shaped[Tensor, "..."], targets: Shaped[Tensor, "sequence scored ..."]) -> Tensor:
+    """Return a metric's values unchanged, or raise `SpecError` if it is not one number for each scored position."""
+    if value.shape != targets.shape[:2]:
+        problem = f"returns shape {tuple(value.shape)} for targets of shape {tuple(targets.shape)}"
+        raise SpecError(name, problem, "return one number for each scored position, [sequence scored]")
+    return value
 
 
 def check_targets(targets: Shaped[Tensor, "..."], subject: Subject) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Metric, Pairs, logit_difference
+from anchorlab.lens.effects.effects import one_each
 from anchorlab.lens.look import Subject, own_places, row_ranges, sequences_at_a_time
 from anchorlab.lens.scoring import passes
 from anchorlab.lens.scoring.graph import Graph, graph_of
@@ -138,7 +139,7 @@ class Comparison:
         self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
     ) -> Float[Tensor, "row scored"]:
         """Return the metric at every scored position."""
-        found = (self.metric or logit_difference)(output, answers)
+        found = one_each("metric", (self.metric or logit_difference)(output, answers), answers)
         if not found.is_floating_point():
             raise SpecError("metric", f"returns {found.dtype}, which has no derivative", "use a metric of real numbers")
         return found
