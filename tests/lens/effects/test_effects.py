@@ -4,7 +4,7 @@ from torch import nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import METRICS, Intervention, Operand, effects, look
+from anchorlab.lens import METRICS, Intervention, Operand, effects, estimate_patches, landscape_on, look, patch, steer
 from anchorlab.lens.effects import batched
 from anchorlab.lens.look import first_sequence
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, Site, VectorSpec, identity_tap
@@ -232,6 +232,27 @@ class WithSites(Users):
 
     def forward(self, inputs, tap=identity_tap):
         return self.output(tap("middle", self.embed(inputs)).cumsum(dim=1).tanh())
+
+
+class Weightless(nn.Module):
+    """Predicts the token here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here = nn.Identity()
+
+    def forward(self, inputs):
+        return self.here(nn.functional.one_hot(inputs, 11).double())
+
+
+def test_a_module_without_weights_is_one_member():
+    last, other = INPUTS[:, -1:], (INPUTS[:, -1:] + 1) % 11
+    zero, moved = Intervention(site="here", rule="zero"), torch.cat([INPUTS[:, :-1], other], dim=1)
+    assert effects(Weightless(), INPUTS, last, zero).change("logit").tolist() == [[-1]]
+    assert patch(Weightless(), INPUTS, moved, last, other, site="here", over=()).recovered.tolist() == [[1]]
+    assert estimate_patches(Weightless(), INPUTS, moved, last, other, site="here", over=()).recovered.tolist() == [[1]]
+    assert steer(Weightless(), INPUTS, last, torch.ones(11), "here", [2]).curve("logit").tolist() == [[[3]]]
+    assert landscape_on(Weightless(), INPUTS, last, ["here"], "zero").accuracy[0, 1] == 1
 
 
 def test_a_users_own_module_with_sites():
