@@ -166,6 +166,11 @@ def test_bad_arguments(method, change, message):
 BAD = [
     (lambda *given: score_units(*given, steps=0), r"^steps: 0 are no path between two runs; give at least 1$"),
     (lambda *given: score_edges(*given, steps=-1), r"^steps: -1 are no path between two runs; give at least 1$"),
+    (lambda *given: patch_edges(*given, edges=[]), r"^edges: are none; give some as sender and receiver, or"),
+    (
+        lambda *given: patch_edges(*given, edges=["embed → logits"]),
+        r"^edges\.0: 'embed → logits' is no edge; give sender and receiver, \('embed', 'logits'\)$",
+    ),
     (lambda *given: prune_edges(*given, threshold=0), r"^threshold: 0 removes no edge; give a positive number$"),
 ]
 
