@@ -171,6 +171,14 @@ BAD = [
         lambda *given: patch_edges(*given, edges=["embed → logits"]),
         r"^edges\.0: 'embed → logits' is no edge; give sender and receiver, \('embed', 'logits'\)$",
     ),
+    *(
+        (
+            lambda model, *given, ask=ask, by=by: ask(model, *given[:2], given[2] + by, given[3]),
+            r"^answers: hold -?\d+, a token outside 0\.\.10; give tokens that the model predicts$",
+        )
+        for ask in (score_units, score_edges, patch_units, patch_edges)
+        for by in (11, -11)
+    ),
     (lambda *given: prune_edges(*given, threshold=0), r"^threshold: 0 removes no edge; give a positive number$"),
 ]
 

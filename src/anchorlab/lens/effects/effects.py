@@ -19,6 +19,7 @@ from anchorlab.lens.look.inputs import as_list
 from anchorlab.lens.look.padding import counted_from_own_ends
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
+from anchorlab.models.input_checks import check_range
 from anchorlab.models.model import accepts
 from anchorlab.models.precision import at_least_float32
 from anchorlab.progress import Counted, counted
@@ -226,4 +227,5 @@ def check_targets(targets: Shaped[Tensor, "..."], subject: Subject) -> None:
 def _at(
     values: Float[Tensor, "sequence scored output"], targets: Int[Tensor, "sequence scored"]
 ) -> Float[Tensor, "sequence scored"]:
+    check_range(targets, values.shape[-1], "targets", "a token", "give tokens that the model predicts")
     return values.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
