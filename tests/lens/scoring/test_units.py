@@ -6,7 +6,8 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.interop import to_transformer_lens
 from anchorlab.lens import Intervention, effects, patch_edges, patch_units, prune_edges, score_edges, score_units
-from anchorlab.lens.effects import logit_difference
+from anchorlab.lens.effects import Pairs, logit_difference
+from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.models import LSTMSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens.scoring import linear
@@ -24,6 +25,21 @@ def test_other_baselines_of_a_linear_model(baseline, means):
         torch.testing.assert_close(same.values, found.values, rtol=1e-5, atol=1e-5)
     assert (found.method, found.passes) == (f"attribution patching, {baseline}", (1 + means, 1))
     assert (more.method, more.passes) == (f"attribution patching, 3 steps, {baseline}", (3 + means, 3))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_a_mean_in_half_precision_is_rounded_once(kind):
+    """Embeddings of 255 and, in the last of 700 sequences, of 60: float16 cannot hold their sum, bfloat16 no count."""
+    ensemble = linear.linear_members()
+    halved = ensemble.with_weights({name: value.to(kind) for name, value in ensemble.weights.items()})
+    halved.weights["embed.W_E"][:] = torch.tensor([255.0, 60.0, 0.0, 0.0]).unsqueeze(-1)
+    clean = torch.zeros(700, 2, dtype=torch.int64)
+    clean[-1] = 1
+    answers = torch.zeros(700, 1, dtype=torch.int64)
+    pairs_of = Pairs.of(halved, clean, clean, answers, answers + 1, None, "clean")
+    part = next(Comparison(pairs_of, None, 7, "mean").parts())
+    expected = torch.tensor((699 * 255 + 60) / 700).to(kind)
+    assert part.values["blocks.0.hook_resid_pre"].unique().tolist() == [expected]
 
 
 @pytest.mark.parametrize("into", ["clean", "corrupted"])

@@ -104,7 +104,7 @@ class Comparison:
                 source = self._stream(self.pairs.source, rows)
                 others = mapped(self.ensemble, passes.plain_pass, [source], [positions])[1]
             elif self.baseline == "mean":
-                others = {site: mean.expand(-1, len(rows), *mean.shape[2:]) for site, mean in means.items()}
+                others = {site: mean.to(stream).expand(-1, len(rows), *mean.shape[2:]) for site, mean in means.items()}
             else:
                 others = mapped(self.ensemble, passes.no_change, [stream])
             yield Part(self, stream, others, positions, answers)
@@ -125,7 +125,7 @@ class Comparison:
             values: Values = mapped(self.ensemble, passes.plain_pass, [self._stream(base, rows)], [positions])[1]
             for site, value in values.items():
                 here = own[rows.start : rows.stop].to(value).reshape(len(rows), width, *(1,) * (value.ndim - 3))
-                sums[site] = sums.get(site, 0) + (value * here).sum(dim=1, keepdim=True)
+                sums[site] = sums.get(site, 0) + (value * here).sum(dim=1, keepdim=True, dtype=torch.float64)
         counts = own.sum(dim=0).clamp_min(1)
         return {site: total / counts.to(total).reshape(-1, *(1,) * (total.ndim - 3)) for site, total in sums.items()}
 
