@@ -134,9 +134,11 @@ def first_crossing(
     The step is interpolated linearly between the last measurement before the level is reached and the next one. With
     `falling`, values reach the level from above.
     """
+    at, order = torch.tensor(steps, dtype=torch.float64).sort()
+    values = values[:, order]
     if falling:
         values, level = -values, -level
-    reached, at = (values >= level).cummax(dim=1).values, torch.tensor(steps, dtype=torch.float64)
+    reached = (values >= level).cummax(dim=1).values
     after = (~reached).sum(dim=1)
     before, index = (after - 1).clamp(min=0), after.clamp(max=len(steps) - 1)
     members = torch.arange(len(values))
