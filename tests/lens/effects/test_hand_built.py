@@ -311,6 +311,7 @@ def steered(targets, direction, **options):
 REFUSED = [
     (patched(CORRUPTED[:3], KEYS, OTHER_KEYS), r"corrupted: have shape .* give one of the same length for each"),
     (steered(KEYS, coordinate(0), metrics={"mean": lambda output, targets: output.mean()}), r"^metrics\.mean: returns"),
+    (steered(KEYS, coordinate(0), random_directions=-1), "^random_directions: -1 is no number of directions; give 0"),
     (patched(CORRUPTED, KEYS), "corrupted_answers: are missing; give tokens"),
     (patched(CORRUPTED, KEYS, KEYS), "corrupted_answers: equal the clean answers; corrupt"),
     (patched(CORRUPTED, KEYS.float(), OTHER_KEYS), r"answers: are no tokens of shape .*\[6, 1\]"),

@@ -114,6 +114,8 @@ def steer(
     factors = tuple(float(multiple) for multiple in multiples)
     if not factors:
         raise SpecError("multiples", "are none", "give at least one number")
+    if random_directions < 0:
+        raise SpecError("random_directions", f"{random_directions} is no number of directions", "give 0 or more")
     sites, members = subject.access.resolve(site, "site"), subject.ensemble.size
     sample = look_at(subject.first(), sites, output=False)
     steered = torch.as_tensor(direction).detach().double()
