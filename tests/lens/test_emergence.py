@@ -22,6 +22,8 @@ def test_crossings_by_hand():
     values = torch.tensor([[0.0, 0.5, 1.0, 1.0], [0.0, 0.2, 0.1, 0.4], [0.9, 0.0, 0.0, 0.0], [0.0, 0.8, 0.1, 0.9]])
     found = first_crossing(steps, values, 0.75)
     assert found[[0, 2, 3]].tolist() == pytest.approx([15.0, 0.0, 9.375]) and found[1].isnan()
+    turned = first_crossing([30, 0, 10, 20], values.roll(1, dims=1), 0.75)
+    assert turned.nan_to_num(-1).equal(found.nan_to_num(-1))  # in whatever order the steps were measured
     assert first_crossing(steps, 3 - values, 2.25, falling=True)[[0, 2, 3]].tolist() == pytest.approx([15, 0, 9.375])
     values = torch.tensor([[torch.inf, 0.1, 0.1], [NAN, NAN, 0.1]])
     assert first_crossing([0, 10, 20], values, 0.5, falling=True).tolist() == [10, 20]
@@ -57,6 +59,9 @@ def test_path_attention_of_a_solver():
     found = lens.path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
     assert found["broadcast"].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
     assert found["elsewhere"].tolist() == pytest.approx([0, 1 / 9], abs=1e-3)
+    for head in (3, -1):
+        with pytest.raises(SpecError, match=rf"^paths\.there\.head: there is no head {head}; choose from 0 to 2$"):
+            lens.path_attention(INPUTS, {"there": PathAttention(1, head, LAST, AFTER)})(stacked(identity_solver()))
     uniform = (1 / 9 + float((1 / (ANCHORS + 2)).mean())) / 2
     assert found["shift"].tolist() == pytest.approx([1, uniform], abs=1e-3)
 

@@ -112,6 +112,7 @@ def test_key_frequencies_are_the_fewest_that_reach_the_share():
         (lambda: lens.excluded_loss(right(1), ANSWERS[:5], only(1)), r"answers: have shape \(5, 7\); .*\(7, 7\)"),
         (lambda: lens.excluded_loss(right(1), ANSWERS, only(1), ANSWERS[:1] == 1), "scored: have shape"),
         (lambda: lens.excluded_loss(right(1), ANSWERS, only(1), ANSWERS == 9), "scored: names no pair"),
+        (lambda: lens.excluded_loss(right(1), ANSWERS, only(1), 1 * (ANSWERS == 1)), r"scored: are torch\.int64"),
     ],
 )
 def test_one_line_errors(call, message):

@@ -116,6 +116,10 @@ def path_attention(inputs: Shaped[Tensor, "batch position *feature"], paths: Map
     def measure(ensemble: Ensemble) -> dict[str, Tensor]:
         sites = {name: f"blocks.{path.layer}.attn.hook_pattern" for name, path in paths.items()}
         seen = look(ensemble, inputs, list(dict.fromkeys(sites.values())))
+        for name, site in sites.items():
+            head, heads = paths[name].head, seen[site].shape[2]
+            if not 0 <= head < heads:
+                raise SpecError(f"paths.{name}.head", f"there is no head {head}", f"choose from 0 to {heads - 1}")
         return {name: _along(paths[name], seen[site][:, :, paths[name].head]) for name, site in sites.items()}
 
     return measure
@@ -134,9 +138,11 @@ def first_crossing(
     The step is interpolated linearly between the last measurement before the level is reached and the next one. With
     `falling`, values reach the level from above.
     """
+    at, order = torch.tensor(steps, dtype=torch.float64).sort()
+    values = values[:, order]
     if falling:
         values, level = -values, -level
-    reached, at = (values >= level).cummax(dim=1).values, torch.tensor(steps, dtype=torch.float64)
+    reached = (values >= level).cummax(dim=1).values
     after = (~reached).sum(dim=1)
     before, index = (after - 1).clamp(min=0), after.clamp(max=len(steps) - 1)
     members = torch.arange(len(values))

@@ -125,6 +125,8 @@ def _loss(
         if value.shape != logits.shape[-3:-1]:
             shown, wanted = tuple(value.shape), tuple(logits.shape[-3:-1])
             raise SpecError(name, f"have shape {shown}", f"give one for each pair, {wanted}")
+    if scored is not None and scored.dtype != torch.bool:
+        raise SpecError("scored", f"are {scored.dtype}", "give one truth value for each pair")
     if scored is not None and not bool(scored.any()):
         raise SpecError("scored", "names no pair", "score at least one, or leave it out")
     loss = -logits.log_softmax(dim=-1).gather(-1, answers.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)

@@ -63,8 +63,8 @@ class Ensemble(Drawable):
 
     @property
     def size(self) -> int:
-        """The number of members."""
-        return int(next(iter(self.weights.values())).shape[0])
+        """The number of members; a module without weights counts as one."""
+        return next((len(value) for value in self.weights.values()), 1)
 
     @property
     def parameter_count(self) -> int:

@@ -4,7 +4,7 @@ from torch import nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import METRICS, Intervention, Operand, effects, look
+from anchorlab.lens import METRICS, Intervention, Operand, effects, estimate_patches, landscape_on, look, patch, steer
 from anchorlab.lens.effects import batched
 from anchorlab.lens.look import first_sequence
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, Site, VectorSpec, identity_tap
@@ -234,6 +234,27 @@ class WithSites(Users):
         return self.output(tap("middle", self.embed(inputs)).cumsum(dim=1).tanh())
 
 
+class Weightless(nn.Module):
+    """Predicts the token here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here = nn.Identity()
+
+    def forward(self, inputs):
+        return self.here(nn.functional.one_hot(inputs, 11).double())
+
+
+def test_a_module_without_weights_is_one_member():
+    last, other = INPUTS[:, -1:], (INPUTS[:, -1:] + 1) % 11
+    zero, moved = Intervention(site="here", rule="zero"), torch.cat([INPUTS[:, :-1], other], dim=1)
+    assert effects(Weightless(), INPUTS, last, zero).change("logit").tolist() == [[-1]]
+    assert patch(Weightless(), INPUTS, moved, last, other, site="here", over=()).recovered.tolist() == [[1]]
+    assert estimate_patches(Weightless(), INPUTS, moved, last, other, site="here", over=()).recovered.tolist() == [[1]]
+    assert steer(Weightless(), INPUTS, last, torch.ones(11), "here", [2]).curve("logit").tolist() == [[[3]]]
+    assert landscape_on(Weightless(), INPUTS, last, ["here"], "zero").accuracy[0, 1] == 1
+
+
 def test_a_users_own_module_with_sites():
     module = seeded(WithSites)
     template = Intervention(site="middle", rule="zero")
@@ -341,6 +362,11 @@ REFUSED = [
      r"over.0: unknown axis|over.0: .* has sizes"),
     *((SHORT, {"over": ("head",), "mapped": mapped}, "operand: has 5 along 'position', where 6 are selected")
       for mapped in (True, False)),
+    *((ZERO, {"metrics": {"mean": lambda output, targets: output.mean()}, "mapped": mapped},
+       r"^metrics\.mean: returns shape \(\) for targets of shape \(\d+, 2\); return one number for each scored")
+      for mapped in (True, False)),
+    *((ZERO, {"targets": TARGETS + 11 * sign, "mapped": mapped}, r"^targets: hold -?\d+, a token outside 0\.\.10; give")
+      for sign in (1, -1) for mapped in (True, False)),
     (ZERO, {"positions": None}, r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"),
     (ZERO.replace(site="blocks.*.atn.hook_z"), {}, r"intervention.site: unknown site"),
     (Intervention(site="embed", rule="zero"), {"model": seeded(Users), "mapped": True},

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from anchorlab import lens
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Intervention, Operand, look, patch, patch_paths, steer
 from anchorlab.models import DecoderSpec
+from anchorlab.tasks import AssociativeRecall, NoisyRecall
 from anchorlab.tasks.batch import Batch
 from anchorlab.training.ensemble import initialise
 from tests.lens import hand_built
@@ -91,8 +93,28 @@ def test_batches_bring_answers_and_positions():
     other = Batch(corrupted, answers, answers, end, "test")
     given = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, over="head")
     assert torch.equal(patch(identity_solver(), clean, other, over="head").recovered, given.recovered)
-    inside = replace(clean, positions=torch.tensor([2]))
-    assert not torch.equal(patch(identity_solver(), inside, other, over="head").difference, given.difference)
+    inside = [replace(each, positions=torch.tensor([2])) for each in (clean, other)]
+    assert not torch.equal(patch(identity_solver(), *inside, over="head").difference, given.difference)
+
+
+def test_answers_at_other_positions_and_scores_that_pad_a_row_are_refused():
+    """Each sequence has its queries elsewhere; one with few repeated triggers has scores of weight 0."""
+    recall = AssociativeRecall()
+    clean, corrupted = (recall.sample("test", 3, seed) for seed in (0, 1))
+    assert not torch.equal(clean.positions, corrupted.positions)
+    model = initialise(DecoderSpec(layers=1, heads=1, width=8), recall.shape, [0])
+    for name, others in (("patch", {}), ("score_units", {}), ("prune_edges", {"threshold": 0.1})):
+        with pytest.raises(SpecError, match=r"^corrupted: has scores .* other positions .*; give positions, and both"):
+            getattr(lens, name)(model, clean, corrupted, **others)
+    patch(model, clean, corrupted, corrupted_answers=(clean.answers + 1) % 9, over="head")
+    noisy = NoisyRecall(scored="after_trigger")
+    clean, corrupted = (noisy.sample("clean", 3, seed) for seed in (0, 1))
+    assert bool((clean.weights == 0).any())
+    model = initialise(DecoderSpec(layers=1, heads=1, width=8), noisy.shape, [0])
+    with pytest.raises(SpecError, match=r"^clean: has scores that pad its rows"):
+        patch(model, clean, corrupted)
+    last = {"answers": clean.answers[:, -1:], "corrupted_answers": (clean.answers[:, -1:] + 1) % 9}
+    patch(model, clean, corrupted, **last, positions=clean.positions[:, -1:], over="head")
 
 
 def test_a_member_that_answers_both_alike_has_no_fraction():
@@ -288,6 +310,8 @@ def steered(targets, direction, **options):
 
 REFUSED = [
     (patched(CORRUPTED[:3], KEYS, OTHER_KEYS), r"corrupted: have shape .* give one of the same length for each"),
+    (steered(KEYS, coordinate(0), metrics={"mean": lambda output, targets: output.mean()}), r"^metrics\.mean: returns"),
+    (steered(KEYS, coordinate(0), random_directions=-1), "^random_directions: -1 is no number of directions; give 0"),
     (patched(CORRUPTED, KEYS), "corrupted_answers: are missing; give tokens"),
     (patched(CORRUPTED, KEYS, KEYS), "corrupted_answers: equal the clean answers; corrupt"),
     (patched(CORRUPTED, KEYS.float(), OTHER_KEYS), r"answers: are no tokens of shape .*\[6, 1\]"),

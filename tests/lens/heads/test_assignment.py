@@ -106,5 +106,11 @@ def test_errors_name_the_remedy(hand_built):
         match_heads(look(hand_built, INPUTS, PATTERNS, candidates={"plain": []}))
     with pytest.raises(SpecError, match=r"seen: has layers of \[2, 3\] heads"):
         match_heads(detect(record).filter((polars.col("layer") == 0) | (polars.col("head") > 0)))
+    diverged = hand_built.with_weights({name: value.clone() for name, value in hand_built.weights.items()})
+    diverged.weights["embed.W_E"][1] = torch.nan
+    broken = look(diverged, INPUTS, PATTERNS, output=False)
+    for seen in (broken, detect(broken)):
+        with pytest.raises(SpecError, match=r"^seen: member 1 has values that are not finite"):
+            match_heads(seen)
     with pytest.raises(SpecError, match="values: have shape"):
         match_heads(record).reorder(torch.zeros(3, 3))

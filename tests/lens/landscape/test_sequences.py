@@ -81,6 +81,9 @@ def test_what_does_not_fit():
         landscape_on(module, tokens, tokens, ["first"], "median", **given)
     with pytest.raises(SpecError, match="no tokens"):
         landscape_on(module, tokens, tokens.float(), ["first"], **given)
+    for wrong in (-100, 50):  # cross-entropy leaves out -100, which the accuracy counts as wrong
+        with pytest.raises(SpecError, match=rf"^targets: hold {wrong}, a token outside 0\.\."):
+            landscape_on(module, tokens, torch.tensor([[0, wrong]]), ["first"], **given)
     with torch.no_grad():
         module.second.weight.fill_(torch.nan)
     with pytest.raises(SpecError, match="not finite"):

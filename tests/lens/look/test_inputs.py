@@ -234,6 +234,10 @@ UNEVEN = [
      r"corrupted\.lengths: differ from the partners' lengths"),
     ("post", lambda model: look(model, padded(CLEAN), [], SWAP, patch_inputs=Padded(CLEAN, LENGTHS.flip(0))),
      r"patch_inputs\.lengths: differ from the partners' lengths"),
+    *(("post", lambda model, rule=rule: look(model, padded(CLEAN), [], Intervention(
+        site="blocks.0.attn.hook_z", where={"position": [3, -1]}, **rule)),
+       r"^interventions\.0\.where\.position: index 3 is out of range; the shortest sequence has 2 tokens")
+      for rule in ({"rule": "mean"}, {"rule": "resample", "seed": 0})),
     ("no-mask", lambda model: look(model, padded(CLEAN), "blocks.0.attn.hook_pattern"),
      r"inputs: have different lengths, .* padding behind it; give sequences of one"),
     ("no-mask", lambda model: patch(model, padded(CLEAN), padded(CORRUPTED), *ANSWERS),

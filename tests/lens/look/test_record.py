@@ -120,5 +120,8 @@ def test_axes_may_be_given_and_a_name_must_be_the_module_s():
     assert other.axes("mine")[2] == "head"
     with pytest.raises(SiteError, match=r"sites: unknown site 'softmx'; did you mean 'softmax'\?"):
         look(Previous(), INPUTS, sites={"softmx": PATTERN})
+    for twice in ({"*": "one"}, {"embed": "one", "softmax": "one"}):
+        with pytest.raises(SpecError, match=r"^sites: 'one' is the name of embed and of \w+; give each its own name"):
+            with_sites(Previous(), twice)
     with pytest.raises(SiteError, match=r"record\.0: unknown site 'softmax'"):
         look(Previous(), INPUTS, "softmax", sites=OURS)

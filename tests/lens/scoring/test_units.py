@@ -6,7 +6,8 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.interop import to_transformer_lens
 from anchorlab.lens import Intervention, effects, patch_edges, patch_units, prune_edges, score_edges, score_units
-from anchorlab.lens.effects import logit_difference
+from anchorlab.lens.effects import Pairs, logit_difference
+from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.models import LSTMSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens.scoring import linear
@@ -24,6 +25,21 @@ def test_other_baselines_of_a_linear_model(baseline, means):
         torch.testing.assert_close(same.values, found.values, rtol=1e-5, atol=1e-5)
     assert (found.method, found.passes) == (f"attribution patching, {baseline}", (1 + means, 1))
     assert (more.method, more.passes) == (f"attribution patching, 3 steps, {baseline}", (3 + means, 3))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_a_mean_in_half_precision_is_rounded_once(kind):
+    """Embeddings of 255 and, in the last of 700 sequences, of 60: float16 cannot hold their sum, bfloat16 no count."""
+    ensemble = linear.linear_members()
+    halved = ensemble.with_weights({name: value.to(kind) for name, value in ensemble.weights.items()})
+    halved.weights["embed.W_E"][:] = torch.tensor([255.0, 60.0, 0.0, 0.0]).unsqueeze(-1)
+    clean = torch.zeros(700, 2, dtype=torch.int64)
+    clean[-1] = 1
+    answers = torch.zeros(700, 1, dtype=torch.int64)
+    pairs_of = Pairs.of(halved, clean, clean, answers, answers + 1, None, "clean")
+    part = next(Comparison(pairs_of, None, 7, "mean").parts())
+    expected = torch.tensor((699 * 255 + 60) / 700).to(kind)
+    assert part.values["blocks.0.hook_resid_pre"].unique().tolist() == [expected]
 
 
 @pytest.mark.parametrize("into", ["clean", "corrupted"])
@@ -147,6 +163,8 @@ CLEAN, CORRUPTED, RIGHT, WRONG = pairs()
         ({"batch_size": 0}, r"^batch_size: 0 is not a number of sequences; give at least 1$"),
         ({"metric": lambda output, both: output.argmax(dim=-1) == both[..., 0]},
          r"^metric: returns torch\.bool, which has no derivative; use a metric of real numbers$"),
+        ({"metric": lambda output, both: logit_difference(output, both).mean()},
+         r"^metric: returns shape \(\) for targets of shape \(5, 1, 2\); return one number for each scored position"),
         ({"model": initialise(LSTMSpec(width=8), SHAPE, [0])},
          r"^model: is of type \w+; give a transformer, such as a decoder, or a pretrained model$"),
     ],
@@ -164,6 +182,19 @@ def test_bad_arguments(method, change, message):
 BAD = [
     (lambda *given: score_units(*given, steps=0), r"^steps: 0 are no path between two runs; give at least 1$"),
     (lambda *given: score_edges(*given, steps=-1), r"^steps: -1 are no path between two runs; give at least 1$"),
+    (lambda *given: patch_edges(*given, edges=[]), r"^edges: are none; give some as sender and receiver, or"),
+    (
+        lambda *given: patch_edges(*given, edges=["embed → logits"]),
+        r"^edges\.0: 'embed → logits' is no edge; give sender and receiver, \('embed', 'logits'\)$",
+    ),
+    *(
+        (
+            lambda model, *given, ask=ask, by=by: ask(model, *given[:2], given[2] + by, given[3]),
+            r"^answers: hold -?\d+, a token outside 0\.\.10; give tokens that the model predicts$",
+        )
+        for ask in (score_units, score_edges, patch_units, patch_edges)
+        for by in (11, -11)
+    ),
     (lambda *given: prune_edges(*given, threshold=0), r"^threshold: 0 removes no edge; give a positive number$"),
 ]
 

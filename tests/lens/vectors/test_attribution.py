@@ -167,6 +167,7 @@ def test_one_vector_for_all_members_and_a_lens_without_projection():
     expected = vector @ model.weights["unembed.W_U"] + model.weights["unembed.b_U"]
     assert unembed(model, vector).shape == (2, 11)
     assert torch.allclose(unembed(model, vector), expected, atol=1e-12)
+    assert torch.allclose(unembed(model, vector.float()), expected.float(), atol=1e-5)
     plain = members(SPECS["no projection"])
     stream = look(plain, INPUTS, record=["blocks.0.hook_resid_pre"])["blocks.0.hook_resid_pre"]
     assert (logit_lens(plain, INPUTS)[:, 0] - stream).abs().max() < 1e-10

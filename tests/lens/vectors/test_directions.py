@@ -3,7 +3,7 @@ import torch
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Directions, look, ov, position_directions, qk, recorded_directions, token_directions
+from anchorlab.lens import Directions, Record, look, ov, position_directions, qk, recorded_directions, token_directions
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens import hand_built
@@ -130,6 +130,16 @@ def test_the_nearest_key_by_hand(k, share):
     )
     found = Directions(queries.expand(1, 1, 1, 4, 2), keys.expand(1, 1, 1, 4, 2)).nearest(k)
     assert found.item() == pytest.approx(share)
+
+
+def test_heads_that_share_keys_are_compared_with_them():
+    """Four query heads and two key heads of one direction each: queries 0 and 1 have key 0, 2 and 3 have key 1."""
+    along, across = torch.eye(2)
+    queries, keys = torch.stack([along, across, along, across]), torch.stack([along, across])
+    name, axes = "blocks.0.attn.hook_{}", ("member", "batch", "position", "head", "head_width")
+    arrays = {name.format(kind): value.expand(1, 1, 3, -1, 2) for kind, value in (("q", queries), ("k", keys))}
+    found = recorded_directions(Record(arrays, dict.fromkeys(arrays, axes), torch.zeros(1, 3)))
+    assert found.match(1).flatten().tolist() == [1, 0, 0, 1]
 
 
 ROWS = Directions(torch.ones(1, 1, 1, 3, 2), torch.ones(1, 1, 1, 3, 2))

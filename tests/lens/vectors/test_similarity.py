@@ -1,6 +1,7 @@
 """Cosines, condensation and CKA of vectors made by hand and of hand-built models."""
 
 import math
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -72,6 +73,8 @@ class TestSimilarity:
         third = torch.tensor([[-1.0, -2.0], [0.0, 0.0]])
         values = torch.stack([first, 2 * first, third], dim=-1).unsqueeze(0)
         record = record_of(post=(values, ("member", "batch", "position", "hidden")))
+        padded = replace(record, arrays={"post": torch.cat([values, 7 + values], dim=2)}, lengths=torch.tensor([2, 2]))
+        assert torch.equal(*(similarity(each, "post", "hidden", ("batch", "position")) for each in (record, padded)))
         found = similarity(record, "post", between="hidden", along=("batch", "position"))
         assert found.shape == (1, 3, 3)
         across = -5 / (14 * 5) ** 0.5

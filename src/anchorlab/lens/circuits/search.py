@@ -74,14 +74,13 @@ def find_circuit(
         progress: called with the phase, the steps done and their total; None and False as in `effects`.
     """
     ensemble, task = as_ensemble(model), own_task(model, task)
-    members = ensemble.size if ensemble.weights else 1
-    if not 0 <= member < members:
-        raise SpecError("member", f"there is no member {member}", f"choose from 0..{members - 1}")
+    if not 0 <= member < ensemble.size:
+        raise SpecError("member", f"there is no member {member}", f"choose from 0..{ensemble.size - 1}")
     if threshold is not None and rise is not None:
         raise SpecError("rise", "says again what the threshold says", "give one of them")
     if sequences < 1:
         raise SpecError("sequences", f"{sequences} are too few", "give at least 1")
-    one = ensemble.select([member]) if ensemble.weights else ensemble
+    one = ensemble.select([member])
     check_fits(one, task)
     search, fresh = (
         AttentionLosses(one, task, task.sample(split or task.splits[-1], sequences, child_seed(seed, part)))

@@ -19,6 +19,7 @@ from anchorlab.lens.look.inputs import as_list
 from anchorlab.lens.look.padding import counted_from_own_ends
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
+from anchorlab.models.input_checks import check_range
 from anchorlab.models.model import accepts
 from anchorlab.models.precision import at_least_float32
 from anchorlab.progress import Counted, counted
@@ -157,7 +158,7 @@ def effects(
         """Return the metrics of some rows, divided by the total of scored positions, so that parts add up to means."""
         own = targets[rows.start : rows.stop].to(output.device)
         own = own.expand(len(output), *own.shape).flatten(0, 1)
-        each = [metric(output.flatten(0, 1), own) for metric in metrics.values()]
+        each = [one_each(f"metrics.{name}", metric(output.flatten(0, 1), own), own) for name, metric in metrics.items()]
         sums = [value.reshape(len(output), -1).sum(dim=1, dtype=torch.float64) for value in each]
         return (torch.stack(sums) / targets.shape[:2].numel()).cpu()
 
@@ -207,6 +208,14 @@ def place_sizes(subject: Subject, sites: Sequence[str], intervention: Interventi
     return sizes
 
 
+def one_each(name: str, value: Shaped[Tensor, "..."], targets: Shaped[Tensor, "sequence scored ..."]) -> Tensor:
+    """Return a metric's values unchanged, or raise `SpecError` if it is not one number for each scored position."""
+    if value.shape != targets.shape[:2]:
+        problem = f"returns shape {tuple(value.shape)} for targets of shape {tuple(targets.shape)}"
+        raise SpecError(name, problem, "return one number for each scored position, [sequence scored]")
+    return value
+
+
 def check_targets(targets: Shaped[Tensor, "..."], subject: Subject) -> None:
     """Raise `SpecError` for targets that do not begin with the axes batch and scored of the subject."""
     expected = (len(subject.inputs), subject.scored.shape[-1])
@@ -218,4 +227,5 @@ def check_targets(targets: Shaped[Tensor, "..."], subject: Subject) -> None:
 def _at(
     values: Float[Tensor, "sequence scored output"], targets: Int[Tensor, "sequence scored"]
 ) -> Float[Tensor, "sequence scored"]:
+    check_range(targets, values.shape[-1], "targets", "a token", "give tokens that the model predicts")
     return values.gather(-1, targets.unsqueeze(-1)).squeeze(-1)

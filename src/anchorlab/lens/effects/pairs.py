@@ -14,6 +14,7 @@ from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Subject, as_e
 from anchorlab.lens.look.access import Access
 from anchorlab.lens.look.inputs import as_sequences, common_lengths
 from anchorlab.lens.look.padding import last_places
+from anchorlab.models.input_checks import check_range
 from anchorlab.models.precision import at_least_float32
 from anchorlab.tasks.batch import Batch
 
@@ -39,6 +40,7 @@ def logit_difference(
     output: Float[Tensor, "*sequence scored output"], answers: Int[Tensor, "*sequence scored 2"]
 ) -> Float[Tensor, "*sequence scored"]:
     """Return the logit of the first answer minus the logit of the second."""
+    check_range(answers, output.shape[-1], "answers", "a token", "give tokens that the model predicts")
     right, wrong = at_least_float32(output.gather(-1, answers)).unbind(dim=-1)
     return right - wrong
 
@@ -79,6 +81,10 @@ class Pairs:
         lengths = common_lengths({"clean": (clean, left), "corrupted": (corrupted, right)}, ensemble, access)
         if positions is None:
             positions = clean.positions if isinstance(clean, Batch) else last_places(left, lengths)
+            for field, side in (("clean", clean), ("corrupted", corrupted if corrupted_answers is None else None)):
+                if isinstance(side, Batch) and not torch.equal(side.asked, positions.expand(len(left), -1)):
+                    problem = "has scores that pad its rows, or at other positions than the clean sequences"
+                    raise SpecError(field, problem, "give positions, and both answers there")
         places = as_positions(positions, left, lengths)
         shape = (len(left), places.shape[-1])
         both = [

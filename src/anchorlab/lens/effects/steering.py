@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects.effects import METRICS, Metric, check_targets
+from anchorlab.lens.effects.effects import METRICS, Metric, check_targets, one_each
 from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Intervention, Operand, Subject, look_at
 from anchorlab.rng import torch_generator
@@ -114,6 +114,8 @@ def steer(
     factors = tuple(float(multiple) for multiple in multiples)
     if not factors:
         raise SpecError("multiples", "are none", "give at least one number")
+    if random_directions < 0:
+        raise SpecError("random_directions", f"{random_directions} is no number of directions", "give 0 or more")
     sites, members = subject.access.resolve(site, "site"), subject.ensemble.size
     sample = look_at(subject.first(), sites, output=False)
     steered = torch.as_tensor(direction).detach().double()
@@ -145,7 +147,7 @@ def steer(
             for number, one in enumerate(added)
         }
         output = look_at(subject, candidates=candidates, batch_size=batch_size)["output"].flatten(0, 2)
-        each = [metric(output, aims).double() for metric in metrics.values()]
+        each = [one_each(f"metrics.{name}", metric(output, aims), aims).double() for name, metric in metrics.items()]
         values.append(torch.stack(each).reshape(len(metrics), members, len(tried), len(factors), -1).mean(dim=-1))
     found = torch.stack(values, dim=3).movedim(2, 0)  # direction metric member site multiple
     return Steering(tuple(metrics), tuple(sites), factors, found[0], found[1:])

@@ -90,6 +90,9 @@ def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMa
     members = len(vectors)
     if not 0 <= reference < members:
         raise SpecError("reference", f"there is no member {reference}", f"choose one from 0 to {members - 1}")
+    wrong = (~vectors.isfinite()).flatten(1).any(dim=1).nonzero()
+    if len(wrong):
+        raise SpecError("seen", f"member {int(wrong[0])} has values that are not finite", "look at the other members")
     units = normalize(vectors.double(), dim=-1)
     # Cosines are computed for each sequence, then averaged; scores have a single row in place of the sequences.
     alike = torch.einsum("lbhw,mlbow->mlho", units[reference], units) / units.shape[2]

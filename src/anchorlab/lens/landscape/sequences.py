@@ -18,6 +18,7 @@ from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Intervention,
 from anchorlab.lens.look.first_sequence import check_read
 from anchorlab.lens.look.inputs import as_list
 from anchorlab.models.cpu import fast_float32
+from anchorlab.models.input_checks import check_range
 from anchorlab.models.precision import at_least_float32
 from anchorlab.models.stack import Stack
 from anchorlab.progress import Counted, counted
@@ -101,5 +102,6 @@ def _without(name: str, at: int, subject: Subject, rule: Replacement, seed: int)
 
 
 def _scores(output: Float[Tensor, "batch scored output"], targets: Int[Tensor, "batch scored"]) -> Float[Tensor, "2"]:
+    check_range(targets, output.shape[-1], "targets", "a token", "give tokens that the model predicts")
     loss = cross_entropy(at_least_float32(output).flatten(0, 1), targets.flatten())
     return torch.stack([loss.double(), (output.argmax(dim=-1) == targets).double().mean()]).cpu()

@@ -91,11 +91,6 @@ class Subject:
         return Subject(self.ensemble.select([0]), self.access, self.inputs[:1])
 
     @property
-    def members(self) -> int:
-        """The number of members; a module without weights counts as one."""
-        return self.ensemble.size if self.ensemble.weights else 1
-
-    @property
     def scored(self) -> Int[Tensor, "*batch scored"]:
         """The scored positions; if none were given, the last position of each sequence before its padding."""
         return last_places(self.inputs, self.lengths) if self.positions is None else self.positions

@@ -148,7 +148,7 @@ def _passes(
         recorded.add(OUTPUT)
     else:
         asked = access.least_positions(targets, subject.inputs)
-    kept, copies = (recorded, subject.members * len(branches)) if by_parts else ((), 1)
+    kept, copies = (recorded, subject.ensemble.size * len(branches)) if by_parts else ((), 1)
     size = sequences_at_a_time(subject, asked, given=batch_size, kept=kept, copies=copies)
     names = None if candidates is None else tuple(candidates)
     return Passes(subject, branches, names, recorded, asked, size)

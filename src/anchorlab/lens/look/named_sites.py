@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
+from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access, at_submodules
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.models.sites import Site, Sites, Tap, identity_tap
@@ -66,7 +67,11 @@ def with_sites(
     """
     ensemble = as_ensemble(model)
     access = Access(ensemble.template)
-    own = {name: site for at, name in sites.items() for site in access.resolve(at, "sites")}
+    own: dict[str, str] = {}
+    for name, site in [(name, site) for at, name in sites.items() for site in access.resolve(at, "sites")]:
+        if name in own:
+            raise SpecError("sites", f"{name!r} is the name of {own[name]} and of {site}", "give each its own name")
+        own[name] = site
     module = NamedSites(ensemble.template, own, {name: Site(name, (axes or {}).get(name, _axes(name))) for name in own})
     weights = {f"module.{name}": value for name, value in ensemble.weights.items()}
     return Ensemble(module, weights, tuple(f"module.{name}" for name in ensemble.trainable))

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.interventions import Intervention
+from anchorlab.lens.look.interventions import BORROWING, Intervention
 from anchorlab.models.input_checks import lengths_of_mask, numbers_text, whole
 
 PLACES = ("position", "query", "key")
@@ -91,8 +91,10 @@ def counted_from_own_ends(intervention: Intervention, lengths: Int[Tensor, "batc
     where, at = dict(intervention.where), dict(intervention.at)
     for axis in [axis for axis, places in where.items() if axis in PLACES and min(places) < 0]:
         places = where.pop(axis)
-        if -min(places) > min(sizes):
-            problem = f"index {min(places)} is out of range"
+        beyond = min(sizes) if intervention.rule in BORROWING else max(sizes)  # no value is borrowed from the padding
+        wrong = [place for place in places if not -min(sizes) <= place < beyond]
+        if wrong:
+            problem = f"index {wrong[0]} is out of range"
             raise SpecError(f"{name}.where.{axis}", problem, f"the shortest sequence has {min(sizes)} tokens")
         at[axis] = tuple(tuple(place if place >= 0 else size + place for place in places) for size in sizes)
     return intervention if at.keys() == intervention.at.keys() else intervention.replace(where=where, at=at)

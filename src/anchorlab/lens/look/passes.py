@@ -89,7 +89,7 @@ class Passes:
         inputs = self.subject.inputs
         everyone = range(len(inputs))
         for part in [everyone] if whole else row_ranges(everyone, self.batch_size):
-            arrays = Arrays(self.subject.members, self.candidates, part)
+            arrays = Arrays(self.subject.ensemble.size, self.candidates, part)
             for rows in row_ranges(part, self.batch_size):
                 self._fill(arrays, rows)
             yield arrays.record(inputs[part.start : part.stop], self.subject.lengths)
@@ -102,7 +102,7 @@ class Passes:
             for (member, candidate), borrow in self._borrowers.items():
                 branch = self.branches[candidate]
                 weights = branch.ensemble.member_weights(member)
-                moment = Moment(member, subject.members, rows, len(subject.inputs))
+                moment = Moment(member, subject.ensemble.size, rows, len(subject.inputs))
                 put = partial(arrays.put, member=member, candidate=candidate, rows=rows)
                 visit = _Visit(self, branch, moment, borrow(rows), put)
                 present = fitting(subject.inputs[rows.start : rows.stop], weights)
@@ -119,7 +119,7 @@ class Passes:
             (member, candidate): borrower(
                 self.subject, branch.ensemble.member_weights(member), branch.interventions, self.batch_size
             )
-            for member in range(self.subject.members)
+            for member in range(self.subject.ensemble.size)
             for candidate, branch in enumerate(self.branches)
         }
 

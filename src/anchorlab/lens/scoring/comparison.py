@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Metric, Pairs, logit_difference
+from anchorlab.lens.effects.effects import one_each
 from anchorlab.lens.look import Subject, own_places, row_ranges, sequences_at_a_time
 from anchorlab.lens.scoring import passes
 from anchorlab.lens.scoring.graph import Graph, graph_of
@@ -103,7 +104,7 @@ class Comparison:
                 source = self._stream(self.pairs.source, rows)
                 others = mapped(self.ensemble, passes.plain_pass, [source], [positions])[1]
             elif self.baseline == "mean":
-                others = {site: mean.expand(-1, len(rows), *mean.shape[2:]) for site, mean in means.items()}
+                others = {site: mean.to(stream).expand(-1, len(rows), *mean.shape[2:]) for site, mean in means.items()}
             else:
                 others = mapped(self.ensemble, passes.no_change, [stream])
             yield Part(self, stream, others, positions, answers)
@@ -124,7 +125,7 @@ class Comparison:
             values: Values = mapped(self.ensemble, passes.plain_pass, [self._stream(base, rows)], [positions])[1]
             for site, value in values.items():
                 here = own[rows.start : rows.stop].to(value).reshape(len(rows), width, *(1,) * (value.ndim - 3))
-                sums[site] = sums.get(site, 0) + (value * here).sum(dim=1, keepdim=True)
+                sums[site] = sums.get(site, 0) + (value * here).sum(dim=1, keepdim=True, dtype=torch.float64)
         counts = own.sum(dim=0).clamp_min(1)
         return {site: total / counts.to(total).reshape(-1, *(1,) * (total.ndim - 3)) for site, total in sums.items()}
 
@@ -138,7 +139,7 @@ class Comparison:
         self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
     ) -> Float[Tensor, "row scored"]:
         """Return the metric at every scored position."""
-        found = (self.metric or logit_difference)(output, answers)
+        found = one_each("metric", (self.metric or logit_difference)(output, answers), answers)
         if not found.is_floating_point():
             raise SpecError("metric", f"returns {found.dtype}, which has no derivative", "use a metric of real numbers")
         return found

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from anchorlab.errors import SpecError
 from anchorlab.lens.scoring.scores import Edge
 from anchorlab.models.stack import Stack
 from anchorlab.spec import unknown_name
@@ -46,10 +47,15 @@ class Graph:
     def chosen(self, edges: Sequence[tuple[str, str]] | None, field: str) -> dict[Edge, int]:
         """Return the given edges, or all edges for None, each with its index among all edges.
 
-        Errors: `SpecError` for an edge that the model does not have.
+        Errors: `SpecError` for an edge that the model does not have, and for what is no edge.
         """
         every = {edge: at for at, edge in enumerate(self.edges)}
-        for place, (sender, receiver) in enumerate(edges or ()):
+        for place, edge in enumerate(edges or ()):
+            if isinstance(edge, str) or len(edge) != 2:
+                raise SpecError(
+                    f"{field}.{place}", f"{edge!r} is no edge", "give sender and receiver, ('embed', 'logits')"
+                )
+            sender, receiver = edge
             if (sender, receiver) not in every:
                 near = [str(each) for each in every if sender == each.sender or receiver == each.receiver]
                 known = near or [*map(str, every)]

@@ -58,6 +58,8 @@ def patch_edges(
         raise unknown_name("norms", norms, get_args(Norms), "form")
     if norms == "frozen" and not compared.is_pretrained:
         raise SpecError("norms", "are frozen in pretrained models only", "leave them live")
+    if edges is not None and not edges:
+        raise SpecError("edges", "are none", "give some as sender and receiver, or leave them out for all")
     chosen, cells = compared.graph.chosen(edges, "edges"), compared.graph.cells.T.tolist()
     values = _patched(compared, [[cells[at]] for at in chosen.values()], progress, norms)
     method, cost = compared.named("path patching"), compared.passes(len(chosen) + 1)

@@ -161,7 +161,7 @@ def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tens
         )
     logits = []
     for member in range(ensemble.size):
-        weights = {name: value.to(vectors.device) for name, value in ensemble.member_weights(member).items()}
+        weights = {name: value.to(vectors) for name, value in ensemble.member_weights(member).items()}
         rows = vectors[member].reshape(1, -1, width)
         with torch.no_grad():
             if template.ln_final is not None:

@@ -110,6 +110,7 @@ def recorded_directions(record: Record) -> Directions:
     if not layers:
         raise SpecError("record", "has no queries", "record blocks.*.attn.hook_q and blocks.*.attn.hook_k")
     queries, keys = (torch.stack([record[f"{layer}.hook_{kind}"] for layer in layers], dim=1) for kind in "qk")
+    keys = keys.repeat_interleave(queries.shape[-2] // keys.shape[-2], dim=-2)  # of heads that share one
     return Directions(queries.transpose(-2, -3), keys.transpose(-2, -3))
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import Tabled, grid_table
-from anchorlab.lens.look import Record, own_places
+from anchorlab.lens.look import PLACES, Record, own_places
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def similarity(
 
     The result has the remaining axes, in their order, then `between` twice. Several sites, which must have the same
     axes and sizes, become an axis `stage` after `member`. To compare neurons by their input weights, use
-    `cosine_similarity`. The cosine with a vector of length 0 is 0.
+    `cosine_similarity`. The cosine with a vector of length 0 is 0. Values of padding count as 0.
 
     Source: anchor functions, appendix B.3, Figures 22 and 23 (positions); 6.2, Figure 19 (heads).
     """
@@ -53,6 +53,11 @@ def similarity(
             raise unknown_name(field, name, axes, "axis")
     if not along or len({between, *along}) != 1 + len(along):
         raise SpecError("along", f"cannot be {along}", f"name at least one axis other than {between!r}, each once")
+    if record.lengths is not None and "batch" in axes:
+        for place in {*PLACES} & {*axes}:
+            own = own_places(record.lengths, value.shape[axes.index(place)])
+            shape = [size if name in ("batch", place) else 1 for name, size in zip(axes, value.shape, strict=True)]
+            value = value.where(own.reshape(shape), 0)
     order = [*(name for name in axes if name not in (between, *along)), between, *along]
     vectors = value.permute([axes.index(name) for name in order]).flatten(-len(along))
     return cosine_similarity(vectors, vectors)
