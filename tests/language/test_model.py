@@ -53,6 +53,14 @@ def test_logits_patterns_streams_sites_and_queries_are_those_of_transformers(nam
         torch.testing.assert_close(mapped, seen[0].flatten(2), atol=1e-5, rtol=1e-4)
 
 
+def test_a_model_that_is_wrapped_again_visits_every_site_once():
+    theirs, seen = hugging_face("llama"), []
+    wrap(theirs)
+    model = wrap(theirs)
+    model(tokens(), tap=lambda site, value: seen.append(site) or value)
+    assert seen == list(model.sites)
+
+
 @pytest.mark.parametrize("kind", ["Llama", "Mistral", "Gemma", "Qwen2"])
 @pytest.mark.parametrize("shape", [(1, 3), (2, 8), (2, 11), (3, 8), (4, 11), (8, 16)])
 def test_one_key_value_head_for_all_gives_the_bits_of_transformers(kind, shape):
