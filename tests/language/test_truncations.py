@@ -16,7 +16,7 @@ from anchorlab.language.truncations import matrices, search_truncations
 from anchorlab.lens import look
 from anchorlab.models import Remove, Truncate
 from tests.language.spoken import LAYERS, LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
-from tests.language.tiny import hugging_face
+from tests.language.tiny import hugging_face, transformers
 
 LOUD_MATRIX = f"blocks.{LOUD}.mlp.W_out"
 SITE = f"blocks.{LOUD}.mlp.hook_post"  # what it is multiplied by
@@ -175,6 +175,42 @@ def test_a_sentence_before_and_after():
     assert probabilities[" France"] > 10 * probabilities[" Spain"]
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
     assert len(continue_text(model, "Madrid", 100).split()) == 11  # the context holds 12 tokens, with the start
+
+
+def _tokenizer(vocabulary, prepare, decoder):
+    from tokenizers import Tokenizer, models
+
+    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(vocabulary)}, unk_token="<?>"))
+    made.pre_tokenizer, made.decoder = prepare, decoder
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<?>")
+
+
+def _by_position(tokenizer, *said):
+    """A model that says the token `said[p]` after position p, whatever the text."""
+    config = transformers.GPT2Config(
+        n_embd=8, n_layer=1, n_head=1, n_positions=4, vocab_size=len(tokenizer), tie_word_embeddings=False
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.zero_()
+        model.transformer.ln_f.weight.fill_(1.0)
+        model.transformer.wpe.weight.copy_(torch.eye(4, 8))
+        for place, token in enumerate(said):
+            model.lm_head.weight[token, place] = 1.0
+    return wrap(model, tokenizer)
+
+
+def test_a_continuation_has_its_spaces_and_letters_of_several_bytes():
+    """As Llama's, the first tokenizer drops the space that begins a text; the second has a token for each byte of é."""
+    from tokenizers import decoders, pre_tokenizers
+
+    model = _by_position(_tokenizer(["<?>", "▁to", "▁the"], pre_tokenizers.Metaspace(), decoders.Metaspace()), 2, 1)
+    assert model.words(torch.tensor([1, 2])) == [" to", " the"]
+    assert next_words(model, "to", 1)[0][0] == " the"
+    assert continue_text(model, "to", 2) == "to the to"
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    assert continue_text(_by_position(_tokenizer(["<?>", "to", "Ã", "©"], *in_bytes), 2, 3), "to", 2) == "toé"
 
 
 def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():

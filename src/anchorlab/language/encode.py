@@ -194,6 +194,12 @@ def windows(
     return torch.tensor(ids[: count * length]).reshape(count, length)
 
 
+def text_after(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
+    """Return tokens as the text that they add behind a word: some tokenizers drop a space that begins a text."""
+    before = tokenizer("to", add_special_tokens=False)["input_ids"]
+    return str(tokenizer.decode([*before, *ids])).removeprefix(str(tokenizer.decode(before)))
+
+
 def _require(tokenizer: "PreTrainedTokenizerBase | None") -> "PreTrainedTokenizerBase":
     if tokenizer is None:
         raise SpecError("tokenizer", "the model has none", "save its files with the weights, or give token ids")

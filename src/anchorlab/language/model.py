@@ -12,7 +12,7 @@ from torch.func import functional_call
 from anchorlab.errors import SpecError
 from anchorlab.language.architectures import Architecture
 from anchorlab.language.attention import Pass, passing
-from anchorlab.language.encode import TokenisedTexts, tokenise
+from anchorlab.language.encode import TokenisedTexts, text_after, tokenise
 from anchorlab.language.taps import install, sites
 from anchorlab.language.weight_holders import Heads, Layers, Norm, Output, Part
 from anchorlab.language.weight_names import BASE, Entry, join_all, layout, split_all
@@ -169,7 +169,7 @@ class LanguageModel(nn.Module):
         """
         if self.tokenizer is None:
             raise SpecError("tokenizer", f"{self.name} has none", "open a model with one, or give token ids")
-        return [str(self.tokenizer.decode([token])) for token in ids.tolist()]
+        return [text_after(self.tokenizer, [token]) for token in ids.tolist()]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LanguageModel":
         """Return a copy with its own weights; Hugging Face's weights stay shared, because no pass reads them."""
