@@ -155,8 +155,8 @@ class LanguageModel(nn.Module):
     def tokenise(self, texts: Sequence[str], special: bool = True) -> TokenisedTexts:
         """Return texts as token ids, padded on the right, with their lengths.
 
-        The tokenizer's special tokens are added, such as `<bos>`, but not to a text that begins with them, as chat
-        templates write it. With `special` False nothing is added.
+        The special tokens that the tokenizer puts before a text are added, such as `<bos>`, but not to a text that
+        begins with them, as chat templates write it. With `special` False nothing is added.
 
         Errors: `SpecError` for a model without a tokenizer, and for a text without tokens or longer than the context.
         """
