@@ -75,3 +75,9 @@ def test_bits_are_those_of_the_logits(monkeypatch, start):
         assert float(found.per_character[row]) == pytest.approx(whole / len(said), rel=1e-5)
         assert float(found.per_byte[row]) == pytest.approx(whole / len(said.encode()), rel=1e-5)
     assert float(found.per_byte[0]) < float(found.per_character[0])  # two letters take two bytes
+
+
+def test_a_start_that_a_text_writes_itself_is_no_part_of_its_length(monkeypatch):
+    monkeypatch.setattr("anchorlab.language.losses.beginning", lambda tokenizer: tokenizer("Z")["input_ids"][0])
+    found = text_bits(tiny_model(), ["Za b", "a b"])
+    assert found.per_character[0] == found.per_character[1] and found.per_byte[0] == found.per_byte[1]
