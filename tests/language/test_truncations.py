@@ -7,12 +7,12 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.language import wrap
-from anchorlab.language.answers import Questions
+from anchorlab.language.answers import Questions, combine
 from anchorlab.language.losses import text_losses
 from anchorlab.language.next_words import continue_text, edited_weights, next_words
 from anchorlab.language.prompts import Prompt
 from anchorlab.language.truncation_controls import control_truncation
-from anchorlab.language.truncations import matrices, search_truncations
+from anchorlab.language.truncations import TruncationSearch, matrices, search_truncations
 from anchorlab.lens import look
 from anchorlab.models import Remove, Truncate
 from tests.language.spoken import LAYERS, LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
@@ -34,6 +34,13 @@ def test_the_search_finds_the_matrix_that_says_the_and_nothing_where_none_does()
     assert float(best.right.mean()) > float(found.full.right.mean()) + 0.5
     found = search_truncations(Questions(spoken(0.0), PROMPTS))
     torch.testing.assert_close(float(found.loss.min()), -float(found.full.right.mean()))
+
+
+def test_a_truncation_with_which_the_model_gives_nan_is_not_the_best():
+    full = Questions(spoken(), PROMPTS).answers()
+    right = torch.tensor([[-3.0, torch.nan], [-2.0, -5.0]]).unsqueeze(-1)  # [weight fraction prompt]
+    found = TruncationSearch(("first", "second"), (0.0, 0.5), replace(combine([combine([full])]), right=right), full)
+    assert found.best() == Truncate(weight="second", fraction=0.0)
 
 
 @pytest.mark.slow

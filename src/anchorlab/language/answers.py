@@ -219,13 +219,13 @@ def first_block(weights: Iterable[str]) -> int:
 
 
 def _ranks(log_probabilities: Float[Tensor, "prompt token"], own: Float[Tensor, "prompt word"]) -> Tensor:
-    """Return the ranks of words, from 1; words that tie share the best rank.
+    """Return the ranks of words, from 1, NaN for NaN; words that tie share the best rank.
 
     NumPy counts, row by row: on a CPU PyTorch takes fifty times as long to sum a mask.
     """
     pairs = zip(log_probabilities.numpy(), own.numpy(), strict=True)
     higher = [[np.count_nonzero(row > value) for value in values] for row, values in pairs]
-    return torch.tensor(higher, dtype=torch.float32).reshape(own.shape) + 1
+    return (torch.tensor(higher, dtype=torch.float32).reshape(own.shape) + 1).masked_fill(own.isnan(), torch.nan)
 
 
 def _last(inputs: Tensor) -> Tensor:

@@ -60,7 +60,8 @@ class TruncationSearch:
         rows = [row for row, name in enumerate(self.weights) if any(matches(one, name) for one in patterns or ["**"])]
         if not rows:
             raise unknown_name("weights", ", ".join(patterns), self.weights, "matrix")
-        row, column = divmod(int(self.loss[rows].argmin()), len(self.fractions))
+        losses = self.loss[rows].nan_to_num(torch.inf)  # a model that gives NaN is not the best
+        row, column = divmod(int(losses.argmin()), len(self.fractions))
         return Truncate(weight=self.weights[rows[row]], fraction=self.fractions[column])
 
     def table(self) -> "polars.DataFrame":
