@@ -237,6 +237,13 @@ def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():
         (lambda asked: search_truncations(asked, ["blocks.1.mlp.W_inn"]), r"weights\.0.*blocks\.1\.mlp\.W_inn"),
         (lambda asked: search_truncations(asked, fractions=[1.2]), r"fractions.*not fractions of the rank"),
         (lambda asked: search_truncations(Questions(spoken(), [Prompt("to")])), "prompts: none has a right answer"),
+        (
+            lambda asked: search_truncations(
+                Questions(asked.model, [Prompt("Madrid is", "Spain", ("Spain to",))], words=())
+            ),
+            "prompts: none has a right answer that is scored; 'Spain' begins another",
+        ),
+        (lambda asked: search_truncations(asked, []), "weights: there are none"),
         (lambda asked: search_truncations(asked, ["**.W_in"]).best("**.W_out"), "weights"),
         (lambda asked: control_truncation(asked, Truncate(weight=LOUD_MATRIX, fraction=1), TEXT), "truncation"),
         *((lambda asked, text=text: next_words(asked.model, text), "text") for text in ("Madrid ", "", " ")),
