@@ -246,6 +246,8 @@ def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():
         (lambda asked: search_truncations(asked, []), "weights: there are none"),
         (lambda asked: search_truncations(asked, ["**.W_in"]).best("**.W_out"), "weights"),
         (lambda asked: control_truncation(asked, Truncate(weight=LOUD_MATRIX, fraction=1), TEXT), "truncation"),
+        (lambda asked: control_truncation(asked, Truncate(weight="embed.W_E", rank=2), TEXT), "weight: 'embed.W_E'"),
+        (lambda asked: control_truncation(asked, Truncate(weight=LOUD_MATRIX, rank=2), TEXT, draws=0), "draws: 0"),
         *((lambda asked, text=text: next_words(asked.model, text), "text") for text in ("Madrid ", "", " ")),
     ],
 )
