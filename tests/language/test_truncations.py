@@ -248,6 +248,7 @@ def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():
         (lambda asked: control_truncation(asked, Truncate(weight=LOUD_MATRIX, fraction=1), TEXT), "truncation"),
         (lambda asked: control_truncation(asked, Truncate(weight="embed.W_E", rank=2), TEXT), "weight: 'embed.W_E'"),
         (lambda asked: control_truncation(asked, Truncate(weight=LOUD_MATRIX, rank=2), TEXT, draws=0), "draws: 0"),
+        *((lambda asked, k=k: next_words(asked.model, "to", k), f"k: {k} tokens") for k in (0, len(VOCABULARY) + 1)),
         *((lambda asked, text=text: next_words(asked.model, text), "text") for text in ("Madrid ", "", " ")),
     ],
 )

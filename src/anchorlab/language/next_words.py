@@ -30,8 +30,12 @@ def edited_weights(model: LanguageModel, edits: Edits) -> dict[str, Shaped[Tenso
 def next_words(model: LanguageModel, text: str, k: int = 5, edits: Edits = ()) -> list[tuple[str, float]]:
     """Return the `k` likeliest tokens after a text, each as text and with its probability.
 
-    Errors: `SpecError` for a model without a tokenizer, a text that is too long, and edits that do not fit.
+    Errors: `SpecError` for a model without a tokenizer, a text that is too long, edits that do not fit, and more tokens
+    than the model predicts.
     """
+    outputs = model.get_parameter("unembed.W_U").shape[1]
+    if not 1 <= k <= outputs:
+        raise SpecError("k", f"{k} tokens", f"choose 1 to {outputs}")
     best = _next(model, _ids(model, text), edited_weights(model, edits)).softmax(-1).topk(k)
     return [(word, float(value)) for word, value in zip(model.words(best.indices), best.values, strict=True)]
 
