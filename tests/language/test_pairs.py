@@ -7,6 +7,7 @@ import torch
 
 pytest.importorskip("transformers")
 
+from anchorlab.errors import SpecError
 from anchorlab.language import text_bits
 from anchorlab.language.pairs import NAMES, SENTENCES, indirect_objects, repetitions
 from anchorlab.papers.pretrained.tiny import byte_tokenizer, tiny_model
@@ -49,6 +50,12 @@ def test_the_repetition_tells_the_next_token():
         assert len({*once.tolist(), int(wrong)}) == half + 1
         differ = (clean != corrupted).nonzero().flatten().tolist()
         assert differ == [begun + half // 2] and corrupted[differ[0]] == wrong
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_too_few_tokens_to_repeat_are_refused(half):
+    with pytest.raises(SpecError, match=f"half: {half} tokens, of which none is repeated; choose at least 2"):
+        repetitions(TOKENIZER, 2, half)
 
 
 def test_seeds_and_parts():
