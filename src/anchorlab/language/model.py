@@ -35,7 +35,8 @@ class LanguageModel(nn.Module):
 
     Its weights have the names and the orientation `[input output]` of this package, such as `blocks.3.attn.W_Q`, and
     share Hugging Face's memory where its layout allows. Input and output embeddings that Hugging Face ties are two
-    weights here, `embed.W_E` and `unembed.W_U`: editing one leaves the other unchanged.
+    weights here, `embed.W_E` and `unembed.W_U`: editing one leaves the other unchanged. A change in place reaches all
+    that shares the memory, the other one and Hugging Face's weights; a `copy.deepcopy` has weights of its own.
 
     Fields
         name: the name under which the model was opened
@@ -95,7 +96,7 @@ class LanguageModel(nn.Module):
 
     @property
     def hugging_face(self) -> "PreTrainedModel":
-        """Hugging Face's model with its own weights; edits of this module's weights do not change it."""
+        """Hugging Face's model with its own weights; edits do not change it, but changes in place may."""
         found: PreTrainedModel = self.__dict__["_running"].model[0]
         return found
 
