@@ -11,7 +11,7 @@ from anchorlab.language.answers import Questions, combine, first_block
 from anchorlab.language.prompts import Prompt
 from anchorlab.lens import look
 from anchorlab.models.model import predict
-from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
+from tests.language.spoken import HIDDEN, LOUD, PROMPTS, VOCABULARY, WIDTH, spoken, token, tokenizer
 from tests.language.tiny import hugging_face, transformers
 
 LONGER = (  # with one, no and two candidates
@@ -69,6 +69,11 @@ def test_the_model_made_by_hand_says_the_and_knows_the_country():
     assert (silent.right_rank <= 2).all()  # after the word that is repeated, at most
     assert silent.right_place.tolist() == full.right_place.tolist() == [1, 1, 1]
     assert LOUD == 1
+
+
+def test_a_model_that_gives_nan_ranks_no_word_first():
+    given = Questions(spoken(), PROMPTS).answers({f"blocks.{LOUD}.mlp.W_out": torch.full((HIDDEN, WIDTH), math.nan)})
+    assert all(bool(value.isnan().all()) for value in given.tensors.values())
 
 
 def test_answers_combine_and_are_taken_apart_and_a_start_goes_before_prompts():

@@ -129,6 +129,22 @@ def test_a_tokenizer_that_adds_a_first_token_adds_it_to_texts_and_not_to_words(t
     assert windows(begun, "to in", length=2, context=2).tolist() == [_ids("to", "Ġin")]
 
 
+def test_a_tokenizer_that_also_adds_a_last_token_lets_no_prediction_follow_it(tokenizer):
+    """Its first token also stands for unknown words, as GPT-2's does."""
+    from tokenizers import Tokenizer
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    end, unknown = VOCABULARY["<end>"], VOCABULARY["<?>"]
+    inner = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    both = [("<?>", unknown), ("<end>", end)]
+    inner.post_processor = TemplateProcessing(single="<?> $A <end>", special_tokens=both)
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<?>", eos_token="<end>", unk_token="<?>")
+    assert tokenise(made, ["to in"], context=8).inputs.tolist() == [[unknown, *_ids("to", "Ġin")]]
+    with pytest.raises(SpecError, match=r"texts\[0\]: has no tokens"):
+        tokenise(made, [""], context=8)
+
+
 def asking(*prompts, context=3):
     return lambda tokenizer: tokenise_prompts(tokenizer, prompts, context)
 

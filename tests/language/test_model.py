@@ -13,7 +13,7 @@ from anchorlab.errors import SpecError
 from anchorlab.language import wrap
 from anchorlab.models import Remove, Truncate
 from tests.language.spoken import PROMPTS, token, tokenizer
-from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, hugging_face, tokens, transformers
+from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, WIDTH, hugging_face, tokens, transformers
 
 OUTPUT_MAP = {"gpt2": "attn.c_proj", "gpt_neox": "attention.dense"}
 HIDDEN_MAP = {"gpt2": "mlp.c_fc", "gpt_neox": "mlp.dense_h_to_4h"}
@@ -51,6 +51,14 @@ def test_logits_patterns_streams_sites_and_queries_are_those_of_transformers(nam
         bias = weights.get(f"blocks.1.attn.b_{letter}", torch.zeros(()))
         mapped = record["blocks.1.ln1.hook_normalized"][0] @ weights[f"blocks.1.attn.W_{letter}"] + bias
         torch.testing.assert_close(mapped, seen[0].flatten(2), atol=1e-5, rtol=1e-4)
+
+
+def test_a_model_that_is_wrapped_again_visits_every_site_once():
+    theirs, seen = hugging_face("llama"), []
+    wrap(theirs)
+    model = wrap(theirs)
+    model(tokens(), tap=lambda site, value: seen.append(site) or value)
+    assert seen == list(model.sites)
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Mistral", "Gemma", "Qwen2"])
@@ -209,6 +217,15 @@ def test_the_logit_lens_is_the_last_norm_and_the_output_map_of_transformers(name
         expected = torch.stack([model.get_output_embeddings()(norm(stream)) for stream in streams])
     found = of.logit_lens(wrap(model), tokens())
     torch.testing.assert_close(found[0, :LAYERS], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_the_logit_lens_of_a_large_stream_in_float16_is_finite():
+    """300 (1, -1, 1, -1 ...) is normalised to 1, -1, 1, -1 ...; the square of 300 is infinite in float16."""
+    model = wrap(hugging_face("llama", torch.float16))
+    signs = torch.ones(WIDTH, dtype=torch.float16)
+    signs[1::2] = -1
+    expected = (signs.double() * model.ln_final.w.double()) @ model.unembed.W_U.double()
+    torch.testing.assert_close(of.unembed(model, 300 * signs)[0].double(), expected, atol=0.02, rtol=0.01)
 
 
 def test_circuits_of_grouped_heads_score_and_write_as_the_model_does():

@@ -7,6 +7,7 @@ import torch
 
 pytest.importorskip("transformers")
 
+from anchorlab.errors import SpecError
 from anchorlab.language import text_bits
 from anchorlab.language.pairs import NAMES, SENTENCES, indirect_objects, repetitions
 from anchorlab.papers.pretrained.tiny import byte_tokenizer, tiny_model
@@ -51,6 +52,12 @@ def test_the_repetition_tells_the_next_token():
         assert differ == [begun + half // 2] and corrupted[differ[0]] == wrong
 
 
+@pytest.mark.parametrize("half", [0, 1])
+def test_too_few_tokens_to_repeat_are_refused(half):
+    with pytest.raises(SpecError, match=f"half: {half} tokens, of which none is repeated; choose at least 2"):
+        repetitions(TOKENIZER, 2, half)
+
+
 def test_seeds_and_parts():
     one, same, other = (indirect_objects(TOKENIZER, 6, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(one.clean.inputs, same.clean.inputs)
@@ -75,3 +82,9 @@ def test_bits_are_those_of_the_logits(monkeypatch, start):
         assert float(found.per_character[row]) == pytest.approx(whole / len(said), rel=1e-5)
         assert float(found.per_byte[row]) == pytest.approx(whole / len(said.encode()), rel=1e-5)
     assert float(found.per_byte[0]) < float(found.per_character[0])  # two letters take two bytes
+
+
+def test_a_start_that_a_text_writes_itself_is_no_part_of_its_length(monkeypatch):
+    monkeypatch.setattr("anchorlab.language.losses.beginning", lambda tokenizer: tokenizer("Z")["input_ids"][0])
+    found = text_bits(tiny_model(), ["Za b", "a b"])
+    assert found.per_character[0] == found.per_character[1] and found.per_byte[0] == found.per_byte[1]

@@ -200,6 +200,8 @@ def test_the_page_is_prose_of_a_known_source_in_joined_lines():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: of.facts(phrasings=(0, 2)), "phrasings: there is no 2; choose 0, 1 or both"),
+        (lambda: of.facts(phrasings=(-1,)), "phrasings: there is no -1"),
         *((lambda n=n: of.indirect_objects(n), f"n: {n} sentences; choose 1 to 10000") for n in (0, -3, 10_001)),
         (lambda: of.facts(("river",)), "relations"),
         (lambda: repeated_tokens(10, 0, 4, excluded=(0, 1)), "half: .*choose at least 1 of each"),

@@ -7,16 +7,16 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.language import wrap
-from anchorlab.language.answers import Questions
+from anchorlab.language.answers import Questions, combine
 from anchorlab.language.losses import text_losses
 from anchorlab.language.next_words import continue_text, edited_weights, next_words
 from anchorlab.language.prompts import Prompt
 from anchorlab.language.truncation_controls import control_truncation
-from anchorlab.language.truncations import matrices, search_truncations
+from anchorlab.language.truncations import TruncationSearch, matrices, search_truncations
 from anchorlab.lens import look
 from anchorlab.models import Remove, Truncate
 from tests.language.spoken import LAYERS, LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
-from tests.language.tiny import hugging_face
+from tests.language.tiny import hugging_face, transformers
 
 LOUD_MATRIX = f"blocks.{LOUD}.mlp.W_out"
 SITE = f"blocks.{LOUD}.mlp.hook_post"  # what it is multiplied by
@@ -34,6 +34,13 @@ def test_the_search_finds_the_matrix_that_says_the_and_nothing_where_none_does()
     assert float(best.right.mean()) > float(found.full.right.mean()) + 0.5
     found = search_truncations(Questions(spoken(0.0), PROMPTS))
     torch.testing.assert_close(float(found.loss.min()), -float(found.full.right.mean()))
+
+
+def test_a_truncation_with_which_the_model_gives_nan_is_not_the_best():
+    full = Questions(spoken(), PROMPTS).answers()
+    right = torch.tensor([[-3.0, torch.nan], [-2.0, -5.0]]).unsqueeze(-1)  # [weight fraction prompt]
+    found = TruncationSearch(("first", "second"), (0.0, 0.5), replace(combine([combine([full])]), right=right), full)
+    assert found.best() == Truncate(weight="second", fraction=0.0)
 
 
 @pytest.mark.slow
@@ -177,6 +184,42 @@ def test_a_sentence_before_and_after():
     assert len(continue_text(model, "Madrid", 100).split()) == 11  # the context holds 12 tokens, with the start
 
 
+def _tokenizer(vocabulary, prepare, decoder):
+    from tokenizers import Tokenizer, models
+
+    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(vocabulary)}, unk_token="<?>"))
+    made.pre_tokenizer, made.decoder = prepare, decoder
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<?>")
+
+
+def _by_position(tokenizer, *said):
+    """A model that says the token `said[p]` after position p, whatever the text."""
+    config = transformers.GPT2Config(
+        n_embd=8, n_layer=1, n_head=1, n_positions=4, vocab_size=len(tokenizer), tie_word_embeddings=False
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.zero_()
+        model.transformer.ln_f.weight.fill_(1.0)
+        model.transformer.wpe.weight.copy_(torch.eye(4, 8))
+        for place, token in enumerate(said):
+            model.lm_head.weight[token, place] = 1.0
+    return wrap(model, tokenizer)
+
+
+def test_a_continuation_has_its_spaces_and_letters_of_several_bytes():
+    """As Llama's, the first tokenizer drops the space that begins a text; the second has a token for each byte of é."""
+    from tokenizers import decoders, pre_tokenizers
+
+    model = _by_position(_tokenizer(["<?>", "▁to", "▁the"], pre_tokenizers.Metaspace(), decoders.Metaspace()), 2, 1)
+    assert model.words(torch.tensor([1, 2])) == [" to", " the"]
+    assert next_words(model, "to", 1)[0][0] == " the"
+    assert continue_text(model, "to", 2) == "to the to"
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    assert continue_text(_by_position(_tokenizer(["<?>", "to", "Ã", "©"], *in_bytes), 2, 3), "to", 2) == "toé"
+
+
 def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():
     model, other = spoken(), "blocks.0.attn.W_O"
     assert set(edited_weights(model, [Remove(weight=LOUD_MATRIX)])) == {LOUD_MATRIX}
@@ -194,8 +237,18 @@ def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():
         (lambda asked: search_truncations(asked, ["blocks.1.mlp.W_inn"]), r"weights\.0.*blocks\.1\.mlp\.W_inn"),
         (lambda asked: search_truncations(asked, fractions=[1.2]), r"fractions.*not fractions of the rank"),
         (lambda asked: search_truncations(Questions(spoken(), [Prompt("to")])), "prompts: none has a right answer"),
+        (
+            lambda asked: search_truncations(
+                Questions(asked.model, [Prompt("Madrid is", "Spain", ("Spain to",))], words=())
+            ),
+            "prompts: none has a right answer that is scored; 'Spain' begins another",
+        ),
+        (lambda asked: search_truncations(asked, []), "weights: there are none"),
         (lambda asked: search_truncations(asked, ["**.W_in"]).best("**.W_out"), "weights"),
         (lambda asked: control_truncation(asked, Truncate(weight=LOUD_MATRIX, fraction=1), TEXT), "truncation"),
+        (lambda asked: control_truncation(asked, Truncate(weight="embed.W_E", rank=2), TEXT), "weight: 'embed.W_E'"),
+        (lambda asked: control_truncation(asked, Truncate(weight=LOUD_MATRIX, rank=2), TEXT, draws=0), "draws: 0"),
+        *((lambda asked, k=k: next_words(asked.model, "to", k), f"k: {k} tokens") for k in (0, len(VOCABULARY) + 1)),
         *((lambda asked, text=text: next_words(asked.model, text), "text") for text in ("Madrid ", "", " ")),
     ],
 )

@@ -194,6 +194,7 @@ def test_patterns_of_one_sequence_need_no_axis_for_it(given):
         ([shifting(1, 3)], ["a", "b"], "patterns: has layers of shape .* for 1 sequences of 2"),
         ([shifting(1, 3)], [["a", "b", "c"], ["a"]], "tokens: does not have 2 sequences of 3"),
         ([2 * shifting(1, 3)], ["a"] * 3, "has weights outside 0..1"),
+        *(([shifting(1, 1)], tokens, "^tokens: has .* in a sequence") for tokens in ([], [[]], ["a"], [["a"]])),
     ],
 )
 def test_refuses_patterns_that_do_not_fit(patterns, tokens, said):

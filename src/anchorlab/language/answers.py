@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from anchorlab.errors import SpecError
 from anchorlab.language.encode import ABSENT, TokenisedPrompts, tokenise_prompts, word_tokens
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.prompts import Prompt, generic_words
@@ -130,8 +131,13 @@ class Questions:
 
     @torch.no_grad()
     def entering(self, weight: str) -> Float[Tensor, "token input"]:
-        """Return the input of a block's matrix at every token of the prompts, in the full model."""
+        """Return the input of a block's matrix at every token of the prompts, in the full model.
+
+        Errors: `SpecError` for a matrix outside the blocks.
+        """
         block, _, kind = weight.rpartition(".")
+        if kind not in _ENTERING:
+            raise SpecError("weight", f"{weight!r} is not a matrix of a block", "name one such as blocks.1.mlp.W_in")
         site = f"{block.rpartition('.')[0]}.{_ENTERING[kind]}"
         seen = [value for part in self._parts for value in self._seen(part.inputs, site)]
         return torch.cat([value.flatten(2).flatten(0, 1) for value in seen])
@@ -219,13 +225,13 @@ def first_block(weights: Iterable[str]) -> int:
 
 
 def _ranks(log_probabilities: Float[Tensor, "prompt token"], own: Float[Tensor, "prompt word"]) -> Tensor:
-    """Return the ranks of words, from 1; words that tie share the best rank.
+    """Return the ranks of words, from 1, NaN for NaN; words that tie share the best rank.
 
     NumPy counts, row by row: on a CPU PyTorch takes fifty times as long to sum a mask.
     """
     pairs = zip(log_probabilities.numpy(), own.numpy(), strict=True)
     higher = [[np.count_nonzero(row > value) for value in values] for row, values in pairs]
-    return torch.tensor(higher, dtype=torch.float32).reshape(own.shape) + 1
+    return (torch.tensor(higher, dtype=torch.float32).reshape(own.shape) + 1).masked_fill(own.isnan(), torch.nan)
 
 
 def _last(inputs: Tensor) -> Tensor:

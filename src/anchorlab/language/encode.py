@@ -75,7 +75,9 @@ def tokenise(
     field: str = "texts",
     special: bool = True,
 ) -> TokenisedTexts:
-    """Return texts as token ids, with the special tokens that the tokenizer adds to a text.
+    """Return texts as token ids, with the special tokens that the tokenizer puts before a text.
+
+    Those that it puts behind a text are left out, since the next word would be predicted after them.
 
     Many models use the first token as an attention sink: their predictions hardly depend on which token it is. If the
     tokenizer adds no special token, `start` takes this place, so that the prediction after a one-word text depends on
@@ -87,7 +89,7 @@ def tokenise(
         context: the maximum length of a sequence, in tokens
         start: an id to put before each text, such as the id of `<|endoftext|>`
         field: the name of the texts in errors
-        special: whether to add the tokenizer's special tokens
+        special: whether to add these tokens
 
     Errors: `SpecError` without a tokenizer or texts, and for a text without tokens, with more than `context` tokens, or
     with words that the tokenizer does not know.
@@ -98,10 +100,10 @@ def tokenise(
     added = added_before(known) if special else []
     rows = []
     for place, text in enumerate(texts):
-        ids = _ids(known, text, f"{field}[{place}]", special)
+        ids = _ids(known, text, f"{field}[{place}]")
         if not ids:
             raise SpecError(f"{field}[{place}]", "has no tokens", "write at least one word")
-        row = begun_once([] if start is None else [start], begun_once(added, ids[len(added) :]))
+        row = begun_once([] if start is None else [start], begun_once(added, ids))
         rows.append(row)
         if len(row) > context:
             problem = f"has {len(row)} tokens, but the model's context holds {context}"
@@ -196,6 +198,12 @@ def windows(
     return torch.tensor(ids[: count * length]).reshape(count, length)
 
 
+def text_after(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:
+    """Return tokens as the text that they add behind a word: some tokenizers drop a space that begins a text."""
+    before = tokenizer("to", add_special_tokens=False)["input_ids"]
+    return str(tokenizer.decode([*before, *ids])).removeprefix(str(tokenizer.decode(before)))
+
+
 def _require(tokenizer: "PreTrainedTokenizerBase | None") -> "PreTrainedTokenizerBase":
     if tokenizer is None:
         raise SpecError("tokenizer", "the model has none", "save its files with the weights, or give token ids")
@@ -216,10 +224,10 @@ def _word(tokenizer: Any, word: str) -> list[int]:
     return both[len(before) :]
 
 
-def _ids(tokenizer: Any, text: str, field: str, special: bool = False) -> list[int]:
+def _ids(tokenizer: Any, text: str, field: str) -> list[int]:
     """Return the ids of a text. Errors: `SpecError` for words that the tokenizer replaces by its unknown token."""
     # not verbose: the tokenizer would warn at a limit of its own, but `context` decides
-    ids: list[int] = tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     unknown = tokenizer.unk_token_id
     if unknown is not None and unknown in ids and tokenizer.unk_token not in text:
         raise SpecError(field, f"{text!r} has words that the tokenizer does not know", "choose other words")

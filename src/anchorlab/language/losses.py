@@ -76,7 +76,8 @@ def text_bits(model: LanguageModel, texts: Sequence[str], weights: Weights | Non
     assert model.tokenizer is not None  # tokenise refuses a model without one
     counts = []
     for text, ids, length in zip(texts, read.inputs.tolist(), read.lengths.tolist(), strict=True):
-        said = text if ids[0] == start else str(model.tokenizer.decode(ids[1:length]))
+        first = str(model.tokenizer.decode(ids[:1]))  # a text may write the start itself, which is not predicted
+        said = text.removeprefix(first) if ids[0] == start else str(model.tokenizer.decode(ids[1:length]))
         counts.append((length - 1, len(said), len(said.encode())))
     sizes = torch.tensor(counts, dtype=torch.float64).T
     return TextBits(*(bits.nansum(dim=1) / size for size in sizes))

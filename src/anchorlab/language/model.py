@@ -12,7 +12,7 @@ from torch.func import functional_call
 from anchorlab.errors import SpecError
 from anchorlab.language.architectures import Architecture
 from anchorlab.language.attention import Pass, passing
-from anchorlab.language.encode import TokenisedTexts, tokenise
+from anchorlab.language.encode import TokenisedTexts, text_after, tokenise
 from anchorlab.language.taps import install, sites
 from anchorlab.language.weight_holders import Heads, Layers, Norm, Output, Part
 from anchorlab.language.weight_names import BASE, Entry, join_all, layout, split_all
@@ -35,7 +35,8 @@ class LanguageModel(nn.Module):
 
     Its weights have the names and the orientation `[input output]` of this package, such as `blocks.3.attn.W_Q`, and
     share Hugging Face's memory where its layout allows. Input and output embeddings that Hugging Face ties are two
-    weights here, `embed.W_E` and `unembed.W_U`: editing one leaves the other unchanged.
+    weights here, `embed.W_E` and `unembed.W_U`: editing one leaves the other unchanged. A change in place reaches all
+    that shares the memory, the other one and Hugging Face's weights; a `copy.deepcopy` has weights of its own.
 
     Fields
         name: the name under which the model was opened
@@ -95,7 +96,7 @@ class LanguageModel(nn.Module):
 
     @property
     def hugging_face(self) -> "PreTrainedModel":
-        """Hugging Face's model with its own weights; edits of this module's weights do not change it."""
+        """Hugging Face's model with its own weights; edits do not change it, but changes in place may."""
         found: PreTrainedModel = self.__dict__["_running"].model[0]
         return found
 
@@ -155,8 +156,8 @@ class LanguageModel(nn.Module):
     def tokenise(self, texts: Sequence[str], special: bool = True) -> TokenisedTexts:
         """Return texts as token ids, padded on the right, with their lengths.
 
-        The tokenizer's special tokens are added, such as `<bos>`, but not to a text that begins with them, as chat
-        templates write it. With `special` False nothing is added.
+        The special tokens that the tokenizer puts before a text are added, such as `<bos>`, but not to a text that
+        begins with them, as chat templates write it. With `special` False nothing is added.
 
         Errors: `SpecError` for a model without a tokenizer, and for a text without tokens or longer than the context.
         """
@@ -169,7 +170,7 @@ class LanguageModel(nn.Module):
         """
         if self.tokenizer is None:
             raise SpecError("tokenizer", f"{self.name} has none", "open a model with one, or give token ids")
-        return [str(self.tokenizer.decode([token])) for token in ids.tolist()]
+        return [text_after(self.tokenizer, [token]) for token in ids.tolist()]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LanguageModel":
         """Return a copy with its own weights; Hugging Face's weights stay shared, because no pass reads them."""

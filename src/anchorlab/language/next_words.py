@@ -7,7 +7,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.language.encode import tokenise
+from anchorlab.language.encode import text_after, tokenise
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.start import start_token
 from anchorlab.models.edits import AnyEdit, apply_edits
@@ -30,8 +30,12 @@ def edited_weights(model: LanguageModel, edits: Edits) -> dict[str, Shaped[Tenso
 def next_words(model: LanguageModel, text: str, k: int = 5, edits: Edits = ()) -> list[tuple[str, float]]:
     """Return the `k` likeliest tokens after a text, each as text and with its probability.
 
-    Errors: `SpecError` for a model without a tokenizer, a text that is too long, and edits that do not fit.
+    Errors: `SpecError` for a model without a tokenizer, a text that is too long, edits that do not fit, and more tokens
+    than the model predicts.
     """
+    outputs = model.get_parameter("unembed.W_U").shape[1]
+    if not 1 <= k <= outputs:
+        raise SpecError("k", f"{k} tokens", f"choose 1 to {outputs}")
     best = _next(model, _ids(model, text), edited_weights(model, edits)).softmax(-1).topk(k)
     return [(word, float(value)) for word, value in zip(model.words(best.indices), best.values, strict=True)]
 
@@ -42,11 +46,11 @@ def continue_text(model: LanguageModel, text: str, tokens: int = 8, edits: Edits
     Errors: as `next_words`.
     """
     ids, weights = _ids(model, text), edited_weights(model, edits)
-    said: list[Tensor] = []
-    for _ in range(min(tokens, model.context - ids.shape[1])):
-        said.append(_next(model, ids, weights).argmax()[None])
-        ids = torch.cat([ids, said[-1][None]], dim=1)
-    return text + "".join(model.words(torch.cat(said))) if said else text
+    given = ids.shape[1]
+    for _ in range(min(tokens, model.context - given)):
+        ids = torch.cat([ids, _next(model, ids, weights).argmax()[None, None]], dim=1)
+    assert model.tokenizer is not None  # `_ids` refuses a model without one
+    return text + text_after(model.tokenizer, ids[0, given:].tolist())
 
 
 def _ids(model: LanguageModel, text: str) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from anchorlab.errors import SpecError
 from anchorlab.language.encode import TokenisedTexts, tokenise
 from anchorlab.language.repeated import repeated_tokens
 from anchorlab.language.start import beginning
@@ -91,7 +92,11 @@ def repetitions(tokenizer: "PreTrainedTokenizerBase", count: int, half: int = 12
 
     `x_1 .. x_half x_1 .. x_j` is followed by `x_(j+1)`, with j = half / 2. The corrupted text has another token in the
     place of the first `x_(j+1)`.
+
+    Errors: `SpecError` for `half` below 2, with which nothing is repeated.
     """
+    if half < 2:
+        raise SpecError("half", f"{half} tokens, of which none is repeated", "choose at least 2")
     start, middle = beginning(tokenizer), half // 2
     excluded = tokenizer.all_special_ids
     drawn = repeated_tokens(len(tokenizer), count, half + 1, seed, excluded, start)

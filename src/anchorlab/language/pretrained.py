@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 
@@ -60,12 +60,17 @@ def pretrained(
         device: the device of the weights, such as `cpu` or `cuda`.
 
     Errors: `SpecError` for a missing library, a missing name, revision or file, weights in pickle files only, weights
-    that are missing, have another shape or are left over, and an unsupported architecture or setting.
+    that are missing, have another shape or are left over, an unsupported architecture or setting, a revision of a model
+    that is not from the hub, and an unknown precision.
     """
+    if precision not in get_args(Precision):
+        raise unknown_name("precision", str(precision), get_args(Precision), "precision")
     with from_extra("transformers", "language"):
         import transformers
     register()
     place = _place(str(name))
+    if revision and place.local:
+        raise SpecError("revision", f"{name} is not on the hub, and has none", "leave it out")
     options = {"revision": revision} if revision else {}
     options |= {"gguf_file": place.file} if place.file else {}
     at = f"{place.source} at {revision}" if revision else place.source

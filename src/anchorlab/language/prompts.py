@@ -88,9 +88,11 @@ def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0
         relations: some of `relations()`; the `kind` of a prompt is its relation
         phrasings: the sentences that ask for each fact: 0, 1 or both
 
-    Errors: `SpecError` for an unknown relation.
+    Errors: `SpecError` for an unknown relation or phrasing.
     """
     templates = _words()["relations"]
+    if unknown := {*phrasings} - {0, 1}:
+        raise SpecError("phrasings", f"there is no {min(unknown)}", "choose 0, 1 or both")
     rows = list(csv.DictReader(read_text("facts.tsv").splitlines(), delimiter="\t"))
     prompts = []
     for relation in relations:

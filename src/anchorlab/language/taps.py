@@ -36,8 +36,12 @@ def sites(architecture: Architecture, layers: int, grouped: bool, parallel: bool
 def install(architecture: Architecture, base: nn.Module, heads: int, parallel: bool) -> None:
     """Add the hooks to a base model; they do nothing outside a pass.
 
-    The hooks hold only names and no tensors, so a copy of the module can share them.
+    The hooks hold only names and no tensors, so a copy of the module can share them. A base model that has them gets no
+    second set, which would visit every site twice.
     """
+    if "has_taps" in vars(base):
+        return
+    vars(base)["has_taps"] = True
     _on_output(base.get_submodule(architecture.embed), _visit("hook_embed"))
     if architecture.pos_embed is not None:
         _on_output(base.get_submodule(architecture.pos_embed), _visit_positions)

@@ -87,8 +87,11 @@ def control_truncation(
         progress: called with the number of draws done and their total; None shows it on a terminal and in a notebook,
             False nowhere
 
-    Errors: `SpecError` for a truncation that changes nothing, and for a truncation of a product.
+    Errors: `SpecError` for a truncation that changes nothing, of a product or of a matrix outside the blocks, and
+    without draws.
     """
+    if draws < 1:
+        raise SpecError("draws", f"{draws} random changes", "choose at least 1")
     model, cut = questions.model, edited_weights(questions.model, [truncation])
     if len(cut) != 1:
         raise SpecError("truncation", f"of {truncation.weight!r} changes {len(cut)} matrices", "cut one of them")

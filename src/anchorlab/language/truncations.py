@@ -16,6 +16,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.language.answers import Answers, Questions, combine, first_block
+from anchorlab.language.encode import ABSENT
 from anchorlab.language.model import LanguageModel
 from anchorlab.models.edits import Truncate, apply_each, checked_fractions
 from anchorlab.patterns import matches, matching
@@ -60,7 +61,8 @@ class TruncationSearch:
         rows = [row for row, name in enumerate(self.weights) if any(matches(one, name) for one in patterns or ["**"])]
         if not rows:
             raise unknown_name("weights", ", ".join(patterns), self.weights, "matrix")
-        row, column = divmod(int(self.loss[rows].argmin()), len(self.fractions))
+        losses = self.loss[rows].nan_to_num(torch.inf)  # a model that gives NaN is not the best
+        row, column = divmod(int(losses.argmin()), len(self.fractions))
         return Truncate(weight=self.weights[rows[row]], fraction=self.fractions[column])
 
     def table(self) -> "polars.DataFrame":
@@ -98,20 +100,21 @@ def search_truncations(
     Each matrix is decomposed once for all its ranks, and each pass begins at the matrix's block.
 
     Args:
-        questions: the prompts; at least one must have a right answer
+        questions: the prompts; at least one must have a right answer that is scored
         weights: names of matrices, or patterns such as `blocks.1.mlp.*`
         fractions: the fractions of the rank to keep, from 0 to 1; 1 is the full model, which is always included
         keep: a folder for the answers; answers found there are not computed again, so a stopped search can be resumed
         progress: called with the work done and its total; None shows it on a terminal and in a notebook, False nowhere
 
-    Errors: `SpecError` for a pattern that matches no matrix, for a fraction outside 0..1, without any right answer, and
-    as for the edits.
+    Errors: `SpecError` for a pattern that matches no matrix, for a fraction outside 0..1, without any right answer that
+    is scored, and as for the edits.
     """
     model = questions.model
     names = matrices(model, weights)
     tried = checked_fractions(fractions)
-    if all(prompt.answer is None for prompt in questions.prompts):
-        raise SpecError("prompts", "none has a right answer", "give at least one an answer")
+    if not (questions.tokens.answers != ABSENT).any():
+        problem = "; ".join(("none has a right answer that is scored", *questions.tokens.notes[:1]))
+        raise SpecError("prompts", problem, "give at least one an answer that begins no candidate")
     setting = _setting(questions, tried) if keep is not None else ""
     work = [len(model.blocks) - first_block([name]) for name in names]
     found = []
@@ -133,8 +136,10 @@ def search_truncations(
 def matrices(model: LanguageModel, weights: Sequence[str]) -> list[str]:
     """Return the names of the matrices that patterns select, each once, in the order of the model.
 
-    Errors: `SpecError` for a pattern that matches no matrix.
+    Errors: `SpecError` without patterns, and for a pattern that matches no matrix.
     """
+    if not weights:
+        raise SpecError("weights", "there are none", "give the name of a matrix, or a pattern such as blocks.1.mlp.*")
     known = [name for name, value in model.named_parameters() if value.ndim == 2]
     for index, pattern in enumerate(weights):
         matching(pattern, known, f"weights.{index}", "matrix")

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from anchorlab.language.architectures import Architecture
 from anchorlab.models.attention import affine
+from anchorlab.models.precision import at_least_float32
 from anchorlab.models.sites import Tap
 
 
@@ -42,7 +43,9 @@ class Norm(Part):
         if self.centred:
             y = functional.layer_norm(x, w.shape, w, getattr(self, "b", None), self.epsilon)
         else:
-            y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon)) * (self.offset + w)
+            exact = at_least_float32(x)  # squares of large values are infinite in float16
+            y = (exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + self.epsilon)) * (self.offset + w)
+            y = y.to(x.dtype)
         return tap(f"{self.name}.hook_normalized", y)
 
 

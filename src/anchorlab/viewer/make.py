@@ -116,9 +116,12 @@ def view_patterns(
         title: heading of the view
         roles: role of each token in the shape of `tokens`, such as `anchor`, `key` or `noise`
 
-    Errors: `SpecError` if shapes do not fit each other, or if a weight is outside 0..1.
+    Errors: `SpecError` for fewer than two tokens, if shapes do not fit each other, or if a weight is outside 0..1.
     """
-    batch, length = (1, len(tokens)) if tokens and isinstance(tokens[0], str) else (len(tokens), len(tokens[0]))
+    first = tokens[0] if tokens else ""
+    batch, length = (1, len(tokens)) if isinstance(first, str) else (len(tokens), len(first))
+    if length < 2:
+        raise SpecError("tokens", f"has {length} in a sequence, which leaves attention no choice", "give at least 2")
     texts = _rows("tokens", tokens, batch, length)
     parts = [["token"] * length] * batch if roles is None else _rows("roles", roles, batch, length)
     ids = {text: number for number, text in enumerate(dict.fromkeys(chain(*texts)))}

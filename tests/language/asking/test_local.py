@@ -107,6 +107,9 @@ def test_models_that_cannot_be_asked():
         LocalSpeaker(byte_model("gpt2")).say([long])
     with pytest.raises(SpecError, match="candidates: 1 for 2 requests"):
         likelihoods(LocalSpeaker(byte_model("gpt2")), [TEXT.request(QUESTIONS[0])] * 2, [("Berlin",)], [])
+    both = [TEXT.request(QUESTIONS[0])] * 2
+    with pytest.raises(SpecError, match=r"candidates\[1\]: there are none; give at least one"):
+        likelihoods(LocalSpeaker(byte_model("gpt2")), both, [("Berlin",), ()], both)
 
 
 @every_kind

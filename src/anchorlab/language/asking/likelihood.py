@@ -57,10 +57,13 @@ def likelihoods(
         candidates: the candidate answers, one list for each question
         priors: the questions without their premises
 
-    Errors: `SpecError` as `LocalSpeaker.ids`, and for different numbers of requests, candidates and priors.
+    Errors: `SpecError` as `LocalSpeaker.ids`, for different numbers of requests, candidates and priors, and for a
+    request without candidates.
     """
     if not len(requests) == len(candidates) == len(priors):
         raise SpecError("candidates", f"{len(candidates)} for {len(requests)} requests", "give some for each")
+    if empty := [place for place, words in enumerate(candidates) if not words]:
+        raise SpecError(f"candidates[{empty[0]}]", "there are none", "give at least one")
     ids = [
         [_ids(speaker, request, word) for word in words] for request, words in zip(requests, candidates, strict=True)
     ]

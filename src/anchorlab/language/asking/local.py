@@ -58,8 +58,8 @@ class LocalSpeaker:
             found = self.tokenizer(chat_text(self.tokenizer, request, self.name), add_special_tokens=False)["input_ids"]
         elif self.start is None:
             start, added = start_token(self.tokenizer), added_before(self.tokenizer)
-            ids: list[int] = self.tokenizer(request.text)["input_ids"]
-            found = begun_once([] if start is None else [start], begun_once(added, ids[len(added) :]))
+            ids: list[int] = self.tokenizer(request.text, add_special_tokens=False)["input_ids"]
+            found = begun_once([] if start is None else [start], begun_once(added, ids))
         else:
             found = self.tokenizer(request.text, add_special_tokens=False)["input_ids"]
         if self.start and (begin := beginning(self.tokenizer)) is not None:
