@@ -211,6 +211,10 @@ def test_scatters_share_one_named_scale_and_keep_their_places():
     assert points.norm is others.norm and (points.norm.vmin, points.norm.vmax) == (20, 100)
     np.testing.assert_array_equal(others.get_array(), [40, 100])
     assert bar.get_ylabel() == "item"
+    for strange in (nan, inf, -inf):
+        cloud = ScatterFigure("t", "", (Scatter("", (0, 1, 2), (0, 1, 2), (20, strange, 60)),), "x", "y", "v")
+        norm = draw(cloud, PROVENANCE).axes[0].collections[0].norm
+        assert (norm.vmin, norm.vmax) == (20, 60)
     svg = page_svg(figure, PROVENANCE)
     assert {"one", "$two", "across", "up", "item"} <= set(texts(svg))
     assert "var(--ink)" in svg and "var(--line-" not in svg  # the axes follow the page, the points keep their colours
