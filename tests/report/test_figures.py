@@ -60,7 +60,8 @@ def test_a_figure_names_its_seed_and_a_band_that_has_a_width(findings):
     assert draw(one, PROVENANCE).get_supxlabel().startswith("profile quick · seeds 2 · ")
     # that of a single seed
     several, one = line("a", [1, 2], [[1, 2], [3, 2]]), line("a", [1, 2], [[1, 2]])
-    for lines, banded in (((several,), True), ((one,), False), ((one, several), True)):
+    stopped = line("a", [1, 2], [[1, nan]])
+    for lines, banded in (((several,), True), ((one,), False), ((one, several), True), ((stopped,), False)):
         drawn = draw(LineFigure("t", "", "x", "y", lines), PROVENANCE).get_supxlabel()
         assert ("band" in drawn, drawn.startswith("profile")) == (banded, not banded)
 

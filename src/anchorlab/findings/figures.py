@@ -81,7 +81,7 @@ class LineFigure:
     @property
     def has_intervals(self) -> bool:
         """Whether any line has a band of nonzero width; the band of a single member has none."""
-        return any(line.low != line.high for line in self.lines)
+        return any(low < high for line in self.lines for low, high in zip(line.low, line.high, strict=True))
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
