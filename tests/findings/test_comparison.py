@@ -1,5 +1,6 @@
 """Values measured again beside the published ones: hand-made units with known answers, and simulated shifts."""
 
+from math import nan
 from statistics import mean
 
 import numpy as np
@@ -21,6 +22,8 @@ def of(*units, claim=PLAIN):
     [
         (None, of(0.5, 0.6), "not published"),
         (PLAIN.judge(None, "quick"), of(0.5, 0.6), "not published"),
+        (of(nan, claim=EXACT), of(0.5, claim=EXACT), "not published"),
+        (of(0.5, 0.6), of(0.5, nan), "not published"),
         (of(0.5, 0.6), of(0.5, 0.6000001), "equal"),
         (of(0.5), of(0.5), "equal"),
         (of(0.5), of(0.6), "undecided"),  # one seed

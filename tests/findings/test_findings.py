@@ -88,6 +88,10 @@ def test_lines_have_mean_and_band_and_values_that_are_not_finite_survive_json():
     mean = of.Findings.from_json(findings.to_json()).figures[0].lines[0].mean
     assert math.isnan(mean[0])
     assert mean[1] == math.inf
+    table = of.Table("t", "c", ("a", "b", "c"), ((math.nan, math.inf, 0.5),))  # such as of a seed that diverged
+    assert table.rows == ((None, None, 0.5),)  # as they are shown
+    findings = of.Findings("a/b", "t", "s", "quick", PROVENANCE, tables=(table,))
+    assert of.Findings.from_json(findings.to_json()) == findings
     made = of.line("a", torch.tensor([1, 2]), torch.tensor([[0.0, 1.0], [1.0, 5.0]]))
     assert made == of.Line("a", (1, 2), (0.5, 3), (0, 1), (1, 5))
     assert of.numbers(torch.tensor([1, 2])) == (1.0, 2.0)

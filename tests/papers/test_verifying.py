@@ -8,7 +8,7 @@ import pytest
 from anchorlab.engine import ForecastCell, run
 from anchorlab.errors import SpecError
 from anchorlab.papers.published import published
-from anchorlab.papers.verifying import Candidate, Plan, candidates, make_plan, ordered, settled_in
+from anchorlab.papers.verifying import Candidate, Plan, candidates, make_plan, needing_no_run, ordered, settled_in
 from anchorlab.runs import Store
 from anchorlab.studies import study
 from tests.small_experiments import experiment
@@ -153,6 +153,13 @@ def test_what_the_papers_setting_settles_today():
     old = replace(first, claim=replace(first.claim, band=(-2.0, -1.0)))
     assert (first.verdict, old.verdict) == ("reproduced", "contradicted")
     assert settled_in([replace(paper, claims=(old, *rest))])[first.claim.id].verdict == "reproduced"
+    one_seed = [replace(one, units=one.units[:1], interval=None) for one in paper.claims if len(one.units) > 1]
+    assert one_seed and {one.verdict for one in one_seed} == {"undecided"}
+    undecided = {str(place): replace(one, profile="paper:1000") for place, one in enumerate(one_seed)}
+    whole, seeds = candidate("x"), replace(candidate("x"), profile="paper:1000")
+    assert needing_no_run(undecided, [whole]) == set()  # there are more seeds
+    assert needing_no_run(undecided, [seeds]) == needing_no_run(undecided, [whole, seeds]) == undecided.keys()
+    assert needing_no_run({"0": first, "1": replace(one_seed[0], profile="paper")}, [whole]) == {"0", "1"}
     missing = replace(first, value=None, units=(), interval=None)
     assert missing.verdict == "not measured"
     assert set(settled_in([replace(paper, claims=(missing, *rest))])) == {one.claim.id for one in rest}

@@ -66,6 +66,11 @@ def test_a_batch_shows_its_shapes_and_first_sequences_and_long_ones_stay_small()
     first = [str(one) for one in batch.inputs[0].tolist()]
     assert " | ".join([*first, str(int(batch.answers[0, 0]))]) in shown.text
     assert sum(classes == "role-0" for _, classes in shown.elements) == 4  # the scored position of four sequences
+    padded = replace(
+        batch, positions=torch.tensor([1, 8]), answers=batch.answers.repeat(1, 2), weights=torch.tensor([[0.0, 1]] * 50)
+    )
+    assert " | ".join([*first, str(int(batch.answers[0, 0])), ""]) in f"{read(padded).text} | "
+    assert sum(classes == "role-0" for _, classes in read(padded).elements) == 4
     vectors = read(al.task("retrieval/minimal").sample("test", 5, seed=0))
     assert ("table", "") not in vectors.elements
     long = al.task("recall/noisy").sample("train", 5, seed=0)

@@ -1,6 +1,6 @@
 from dataclasses import replace
 from itertools import pairwise
-from math import nan
+from math import inf, nan
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -60,7 +60,8 @@ def test_a_figure_names_its_seed_and_a_band_that_has_a_width(findings):
     assert draw(one, PROVENANCE).get_supxlabel().startswith("profile quick · seeds 2 · ")
     # that of a single seed
     several, one = line("a", [1, 2], [[1, 2], [3, 2]]), line("a", [1, 2], [[1, 2]])
-    for lines, banded in (((several,), True), ((one,), False), ((one, several), True)):
+    stopped = line("a", [1, 2], [[1, nan]])
+    for lines, banded in (((several,), True), ((one,), False), ((one, several), True), ((stopped,), False)):
         drawn = draw(LineFigure("t", "", "x", "y", lines), PROVENANCE).get_supxlabel()
         assert ("band" in drawn, drawn.startswith("profile")) == (banded, not banded)
 
@@ -166,6 +167,8 @@ def test_numbers_that_are_as_good_as_zero_are_written_as_zero():
     maps = ((Map("", ((-2.2e-9, 0.75), (0.00375, -0.0037))),),)
     axes = draw(MapFigure("t", "", maps), PROVENANCE).axes[0]
     assert sorted(one.get_text() for one in axes.texts) == ["0", "0", "0.0037", "0.75"]
+    axes = draw(MapFigure("t", "", ((Map("", ((inf, 0.75), (nan, 0.5))),),)), PROVENANCE).axes[0]
+    assert sorted(one.get_text() for one in axes.texts) == ["0.5", "0.75"]  # infinity is no largest number
 
 
 def test_a_map_may_name_its_own_axes_and_is_white_at_zero_if_signed():
@@ -209,6 +212,10 @@ def test_scatters_share_one_named_scale_and_keep_their_places():
     assert points.norm is others.norm and (points.norm.vmin, points.norm.vmax) == (20, 100)
     np.testing.assert_array_equal(others.get_array(), [40, 100])
     assert bar.get_ylabel() == "item"
+    for strange in (nan, inf, -inf):
+        cloud = ScatterFigure("t", "", (Scatter("", (0, 1, 2), (0, 1, 2), (20, strange, 60)),), "x", "y", "v")
+        norm = draw(cloud, PROVENANCE).axes[0].collections[0].norm
+        assert (norm.vmin, norm.vmax) == (20, 60)
     svg = page_svg(figure, PROVENANCE)
     assert {"one", "$two", "across", "up", "item"} <= set(texts(svg))
     assert "var(--ink)" in svg and "var(--line-" not in svg  # the axes follow the page, the points keep their colours

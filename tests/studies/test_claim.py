@@ -93,6 +93,14 @@ def test_the_bounds_of_a_share_are_over_its_units(passed, edge):
     assert (low, high) == pytest.approx((edge, 1.0) if passed else (0.0, edge))
 
 
+@pytest.mark.parametrize("measured", [torch.tensor([1, 2]).eq(torch.tensor([1, 2])).all(), torch.tensor([True])])
+def test_one_truth_value_is_one_value_which_decides_what_is_exact(measured):
+    found = judge(_exactly_one.claim("a/b", ""), measured, "quick")
+    assert (found.value, found.units, found.interval, found.verdict) == (1.0, (1.0,), None, "reproduced")
+    assert judge(_exactly_one.claim("a/b", ""), ~measured, "quick").verdict == "contradicted"
+    assert judge(is_high.claim("a/b", ""), measured, "quick").verdict == "undecided"
+
+
 def test_verdicts_of_measures_and_of_smoke_profiles():
     made = is_high.claim("a/b", "")
     low = torch.tensor([0.39, 0.4, 0.41])

@@ -76,6 +76,7 @@ def test_the_median_of_a_grid_is_covered():
         ((1, 0, 1, 1), (0.25, 1), None, share(3, 4)),
         ((1, 1, 1), (1, 1), "3 of 3 seeds", share(3, 3)),
         ((1, 1, 1), (1, 1), "1 to 1 over 3 seeds", None),  # equal accuracies are no share
+        ((1, 0, 1), None, "0 to 1 over 3 seeds", interval(tensor([1.0, 0.0, 1.0]))),  # nor is what is taken of units
         ((0.5,) * 12, (0.5, 0.5), None, None),
         (tuple(range(12)), (4, 7), None, (4, 7)),  # a bootstrap interval
         ((2.0,), (2, 2), None, None),

@@ -9,7 +9,7 @@ import torch
 
 from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.findings import at_least
+from anchorlab.findings import at_least, provenance
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Run, Store
 from anchorlab.runs.assembled import AssembledRun
@@ -157,6 +157,7 @@ def test_a_part_has_no_host_and_no_weights(tmp_path):
     kept = TrainedRun(Run(keep_part(own_study(), "paper", one, tmp_path / "parts")))
     assert kept.metrics.equals(one.metrics) and kept.checkpoints == []
     assert all("host" not in made and made["date"] and made["arithmetic"] for made in kept.run.made_by)
+    assert provenance("paper", [kept], 0.0).hardware == kept.run.made_by[0]["device"]  # not that of this machine
     with pytest.raises(StoreError, match="kept without weights; train it in another store to look inside"):
         kept.ensemble()
 

@@ -13,6 +13,7 @@ from anchorlab.models import FNNSpec
 from anchorlab.runs import Store
 from anchorlab.studies import Profile, Reading, Study, precondition, reading, readings, run_study
 from anchorlab.studies.draws import against, curves, seed_by_seed, split_curves
+from anchorlab.studies.some_claims import with_claims
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe
 from tests.papers.hand_made_runs import HandMadeRun
@@ -146,6 +147,13 @@ def test_drawings_of_runs_made_by_hand():
     assert (figure.lines[0].x, figure.lines[0].mean) == ((20, 40), (3.5, 2.25))
 
 
+def test_quantities_that_are_not_declared_are_told_apart():
+    columns = [readings.at_end(split, "loss", heading=split) for split in ("test", "train")]
+    table = seed_by_seed("Losses", "All.", *columns)(Seen(RUNS))
+    assert table.columns == ("seed", "test, 20", "test, 40", "train, 20", "train, 40")
+    assert table.rows == ((0, 3.0, 1.0, 0.5, 0.0), (1, 4.0, 3.5, 2.0, 0.5))
+
+
 def test_controls_draw_nothing(tmp_path):
     drawn.times = 0
     findings = run_study(STUDY, "quick", Store(tmp_path), workers=1)
@@ -181,6 +189,21 @@ def test_some_claims_train_what_they_read_alone(tmp_path, monkeypatch):
     assert (one.value, findings.claims[0].value) == (whole[one.claim.id], whole["own/readings/at-twenty"])
     (one,) = run_study(STUDY, "quick", store, workers=1, claims=["at-a-thousand"]).claims
     assert one.value is None  # the profile trains no such run
+
+
+def test_a_precondition_asked_for_without_its_claims_is_none_of_the_others():
+    one, other, unmet = (
+        made_up("one", at_least(0.0), lambda seen: torch.ones(14)),
+        made_up("other", at_least(0.0), lambda seen: torch.ones(14)),
+        made_up("unmet", at_least(1.0), lambda seen: 0.0, kind=precondition, of=("one",)),
+    )
+    study = replace(STUDY, claims=[one, other, unmet], profiles={"quick": Profile(())}, own=True)
+    for names, verdicts in (
+        (["other", "unmet"], ["supported", "not met"]),
+        (["one", "other"], ["not measured", "supported", "not met"]),
+    ):
+        results = with_claims(study, names).judge(Seen({}), "quick")
+        assert [each.verdict for each in results] == verdicts
 
 
 @pytest.mark.parametrize(

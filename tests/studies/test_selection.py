@@ -47,6 +47,16 @@ def test_names_patterns_and_one_of_several_in_a_file(tmp_path):
         chosen_studies([f"{path}:own/chosen_severel"])
 
 
+def test_files_whose_studies_have_one_name_are_refused(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.toml").write_text(BASE)
+    first, second = (str(tmp_path / folder / "mine.toml") for folder in ("a", "b"))
+    assert len(chosen_studies([first, first])) == 1
+    with pytest.raises(SpecError, match=r"^studies: two of them are named own/mine; give one another name$"):
+        chosen_studies([first, second])
+
+
 def test_what_a_file_changes_under_its_name_and_in_several_studies(tmp_path):
     text = f'{BASE}seeds = "4:7"\n[model]\nheads = 3\n[recipe]\nlearning_rate = 5e-3\n[recipe.evaluation]\nsize = 30\n'
     (one,) = only(toml(tmp_path, text)).studies("smoke", {})

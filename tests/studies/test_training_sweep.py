@@ -2,6 +2,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import LineFigure, MapFigure
@@ -61,6 +62,8 @@ def test_paths_reach_every_part(path, value, read):
         ({"model.width": range(1, 102), "recipe.batch": range(1, 101)}, "vary: makes 10100 cells"),
         ({"model.layers": ()}, r"vary\.model\.layers"),
         ({"model.layers": (1, 1)}, r"vary\.model\.layers"),
+        ({"model.layers": 3}, r"vary\.model\.layers: holds no values; give a few, such as \(1, 2, 4\)"),
+        ({"model.layers": torch.tensor([1, 2])}, r"vary\.model\.layers: holds no values; give a few"),
         ({"layers": (1,)}, r"vary\.layers"),
         ({"model": (1,)}, r"vary\.model"),
         ({"model.layer": (1,)}, r"vary\.model\.layer: unknown field 'layer'"),

@@ -9,6 +9,7 @@ from anchorlab.findings import at_least
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, Profile, Reading, Study, at_end, kept_findings, reading, run_study, study
+from anchorlab.studies.vary import name_of
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe
 from tests.studies.made_up_claims import made_up
@@ -89,6 +90,13 @@ def test_names_and_words(values, seeds, name, words):
     assert one.summary == "Of sizes."
     assert one.profile("quick").note == f"A note. Changed from anchor/made-up: {words}."
     assert PAPERS.vary(values, seeds, name="own/that").name == "own/that"
+
+
+def test_values_that_differ_in_sign_have_names_of_their_own():
+    """Findings are kept by name."""
+    values = ("+5", "-5", [1, -2], [1, 2], 1e-05)
+    ends = ("5", "minus-5", "1-minus-2", "1-2", "1e-05")
+    assert [name_of("a/b", {"task.shift": one}, None) for one in values] == [f"a/b-shift-{end}" for end in ends]
 
 
 def test_names_of_one_s_own_and_long_ones():

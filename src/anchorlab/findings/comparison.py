@@ -44,7 +44,7 @@ def compared(published: ClaimResult | None, here: ClaimResult) -> Comparison:
     Source: Welch, "The generalization of Student's problem when several different population variances are involved",
         Biometrika 34, 1947.
     """
-    if published is None or published.value is None or here.value is None:
+    if published is None or "not measured" in (published.verdict, here.verdict):
         return Comparison("not published")
     before, now = published.units, here.units
     if here.claim.exact or not before or not now:

@@ -4,7 +4,7 @@ Fields accept lists for tuples, and anything that `float` accepts for a number. 
 pydantic's `ValidationError`.
 """
 
-from math import isnan
+from math import isfinite, isnan
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -81,7 +81,7 @@ class LineFigure:
     @property
     def has_intervals(self) -> bool:
         """Whether any line has a band of nonzero width; the band of a single member has none."""
-        return any(line.low != line.high for line in self.lines)
+        return any(low < high for line in self.lines for low, high in zip(line.low, line.high, strict=True))
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -362,7 +362,10 @@ Figure = LineFigure | MapFigure | ScatterFigure | DotFigure | BarFigure | Timeli
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Table:
-    """Rows below column names; floats are shown with four significant digits, None as a dash."""
+    """Rows below column names; floats are shown with four significant digits, None as a dash.
+
+    A float that is not finite becomes None: in JSON it would be a word, and be read as one.
+    """
 
     title: Label
     caption: Text
@@ -373,6 +376,11 @@ class Table:
         for index, row in enumerate(self.rows):
             if len(row) != len(self.columns):
                 raise SpecError(f"table.rows.{index}", f"has {len(row)} cells for {len(self.columns)} columns", "")
+        object.__setattr__(self, "rows", tuple(tuple(map(_cell, row)) for row in self.rows))
+
+
+def _cell(value: Any) -> Any:
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _check_pieces(at: str, what: str, count: int) -> None:

@@ -115,12 +115,12 @@ def interval_again(value: float, units: Sequence[float], kept: Interval | None, 
 
     Args:
         value, units, kept: the value, its units and its interval
-        spread: its variation in words, which counts units if the value is a share
+        spread: its variation in words, which counts units if the value is a share; None for units 0 and 1 of a share
     """
     if len(units) < 2:
         return kept if not units else None
     counted = (spread or "").startswith(f"{sum(units):g} of {len(units)} ")
-    if set(units) <= {0, 1} and (counted or not all_equal(units)):
+    if set(units) <= {0, 1} and (counted or not (spread or all_equal(units))):
         return share(int(sum(units)), len(units))
     if len(units) < FEW:
         return student(units, value)

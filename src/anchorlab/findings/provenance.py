@@ -118,8 +118,8 @@ def hardware(device: str = "cpu") -> str:
 
 
 def _of_parts(runs: Sequence[Run]) -> str:
-    """Return the processors and accelerators that trained the parts of assembled runs; empty for other runs."""
-    parts = [one for run in runs if isinstance(run, AssembledRun) for one in run.made_by]
+    """Return the processors and accelerators that trained parts, assembled or alone; empty for other runs."""
+    parts = [one for run in runs for one in run.made_by if isinstance(run, AssembledRun) or "date" in one]
     return ", ".join(sorted({str(one.get("device") or "unknown") for one in parts}))
 
 

@@ -19,7 +19,7 @@ from anchorlab.papers.published import published
 from anchorlab.progress import Report
 from anchorlab.runs import Store
 from anchorlab.runs.environment import cores
-from anchorlab.studies.profile_names import part_name
+from anchorlab.studies.profile_names import part_name, part_of
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.running import experiments_to_run
@@ -132,6 +132,19 @@ def settled_in(kept: Sequence[Findings]) -> dict[str, ClaimResult]:
         name: result
         for name, result in results.items()
         if result.scope in SETTLING and result.verdict != "not measured"
+    }
+
+
+def needing_no_run(settled: Mapping[str, ClaimResult], found: Sequence[Candidate]) -> set[str]:
+    """Return the settled claims without those that chosen seeds, such as `paper:1000`, left undecided.
+
+    The candidates have more seeds, or others, unless these are the seeds of one of them.
+    """
+    profiles = {one.profile for one in found}
+    return {
+        name
+        for name, one in settled.items()
+        if one.verdict != "undecided" or part_of(one.profile)[1] is None or one.profile in profiles
     }
 
 

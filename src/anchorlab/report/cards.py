@@ -298,8 +298,7 @@ def _sequence(example: Example, roles: list[str]) -> Markup:
 
 def _ids(batch: Batch, at: int) -> Markup:
     """Return the token ids of a sequence, with the scored positions in colour."""
-    positions = batch.positions if batch.positions.ndim == 1 else batch.positions[at]
-    scored, tokens = set(positions.tolist()), batch.inputs[at].tolist()
+    scored, tokens = set(batch.asked[at].tolist()), batch.inputs[at].tolist()
     shown = [
         Markup('<span class="{}">{}</span>').format("role-0" if place in scored else "role-noise", token)
         for place, token in enumerate(tokens[:_TOKENS])
@@ -309,6 +308,6 @@ def _ids(batch: Batch, at: int) -> Markup:
 
 
 def _answer(batch: Batch, at: int) -> str:
-    """Return the answers of a sequence; if they are distributions or vectors, only the shape."""
-    answers = batch.answers[at]
+    """Return the answers of a sequence without padding; if they are distributions or vectors, only the shape."""
+    answers = batch.answers[at][batch.asked[at] >= 0]
     return _listed(answers.tolist()) if answers.ndim == 1 else _shape(answers.shape)

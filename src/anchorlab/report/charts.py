@@ -104,6 +104,7 @@ def draw_scatters(drawing: Drawing, figure: ScatterFigure, margin: float) -> Non
 def _numbers(drawing: Drawing, figure: ScatterFigure, grid: Any) -> None:
     """Colour each point by its number, on one scale."""
     values = np.concatenate([one.values for one in figure.scatters])
+    values = values[np.isfinite(values)]
     scale = Normalize(float(values.min()), float(values.max())) if values.size else Normalize(0, 1)
     colours = LinearSegmentedColormap.from_list("points", POINTS)
     for axes, one in zip(grid[0], figure.scatters, strict=True):

@@ -73,7 +73,7 @@ def _numbers(axes: Axes, values: np.ndarray, image: AxesImage) -> None:
 
     A number below a two-hundredth of the largest is written as 0, since it would not fit into its cell.
     """
-    least = np.nanmax(np.abs(values), initial=0) / 200
+    least = np.abs(values[np.isfinite(values)]).max(initial=0) / 200
     for row, column in np.argwhere(np.isfinite(values)):
         red, green, blue, _ = image.to_rgba(values[[row], [column]])[0]
         dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55

@@ -228,8 +228,8 @@ def over(
     """Return a measurement of several values: their mean, or the result of `taken`, with spread and interval.
 
     Args:
-        values: any shape, one for each independent unit; empty for not measured. The mean of truth values, or of
-            numbers that are 0 and 1, is a share, with exact bounds.
+        values: any shape, one for each independent unit; empty for not measured. The mean of several truth values, or
+            of numbers that are 0 and 1, is a share, with exact bounds.
         of: the name of the units, in the plural
         taken: reduces the values to one number, such as `torch.min`; by default their mean
         detail: other details in words
@@ -242,9 +242,8 @@ def over(
         return Measurement(value, spread(flat, of), detail)
     units = tuple(flat.tolist())
     if taken is None and (values.dtype == torch.bool or set(units) == {0, 1}):
-        return Measurement(
-            value, f"{int(flat.sum())} of {len(flat)} {of}", detail, units, share(int(flat.sum()), len(flat))
-        )
+        bounds = share(int(flat.sum()), len(flat)) if len(flat) > 1 else None
+        return Measurement(value, f"{int(flat.sum())} of {len(flat)} {of}", detail, units, bounds)
     return Measurement(value, spread(flat, of), detail, units, interval(flat, taken))
 
 

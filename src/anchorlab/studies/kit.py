@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
-from math import isfinite
 from typing import Any, TypeVar
 
 import torch
@@ -185,8 +184,7 @@ def column_table(title: str, caption: str, columns: Mapping[str, Any]) -> Table:
     Integer tensors are shown as integers; a float that is not finite is shown as a dash.
     """
     values = [one.tolist() if isinstance(one, Tensor) else list(one) for one in columns.values()]
-    rows = tuple(tuple(map(_cell, row)) for row in zip(*values, strict=True))
-    return Table(title=title, caption=caption, columns=tuple(columns), rows=rows)
+    return Table(title=title, caption=caption, columns=tuple(columns), rows=tuple(zip(*values, strict=True)))
 
 
 def seed_table(title: str, caption: str, seeds: Sequence[int], columns: Mapping[str, Any]) -> Table:
@@ -208,7 +206,3 @@ def mean_table(
         columns=(heading, *columns),
         rows=tuple((label, *(float(row[name].mean()) for name in columns)) for label, row in rows.items()),
     )
-
-
-def _cell(value: Any) -> Any:
-    return None if isinstance(value, float) and not isfinite(value) else value

@@ -105,7 +105,9 @@ class Quantity(Generic[Value]):
 
     def of(self, seen: Reading) -> ByRun[Value]:
         """Return the values of this quantity for the runs of a reading."""
-        found: ByRun[Value] = seen.__dict__.setdefault(self.name, ByRun(self.read, seen.runs))
+        found: ByRun[Value] = ByRun(self.read, seen.runs)
+        if self.name:  # else it is not declared, and has no place of its own
+            found = seen.__dict__.setdefault(self.name, found)
         return found
 
     @overload

@@ -104,7 +104,10 @@ def chosen_studies(words: Iterable[str], changes: Path | None = None) -> list[Ch
     found: dict[str, Chosen] = {}
     for word in words:
         for one in _of(word):
-            found.setdefault(one.changes.name or one.study.name, one)
+            name = one.changes.name or one.study.name
+            known = found.setdefault(name, one)
+            if (known.source, known.code) != (one.source, one.code):
+                raise SpecError("studies", f"two of them are named {name}", "give one another name")
     chosen = list(found.values())
     return chosen if changes is None else [_changed(chosen, changes)]
 

@@ -62,8 +62,10 @@ def with_claims(study: Study[Any], names: Iterable[str]) -> Study[Any]:
     def kept(one: Measure[Any]) -> bool:
         return one.name in chosen or (one.precondition and (not one.of or bool(chosen & set(one.of))))
 
-    claims = [replace(one, of=tuple(name for name in one.of if name in chosen)) for one in study.claims if kept(one)]
-    left = {one.name for one in claims}
+    some = [one for one in study.claims if kept(one)]
+    left = {one.name for one in some}
+    # without any of its claims, a precondition that was asked for names itself: naming none would mean all claims
+    claims = [replace(one, of=tuple(left & set(one.of)) or (one.of and (one.name,))) for one in some]
     profiles = {
         key: one
         if isinstance(one.paper, bool)

@@ -86,7 +86,7 @@ def _check(vary: Vary) -> None:
     if not vary:
         raise SpecError("vary", "holds no quantity", "give one or more, such as {'model.layers': (1, 2, 4)}")
     for path, values in vary.items():
-        if isinstance(values, str) or not values:
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise SpecError(f"vary.{path}", "holds no values", "give a few, such as (1, 2, 4)")
         if len(set(map(repr, values))) < len(values):
             raise SpecError(f"vary.{path}", "holds a value twice", "give each once")

@@ -52,6 +52,7 @@ def name_of(study: str, values: Mapping[str, Value], seeds: Sequence[int] | None
     """Return a name such as `anchor/identity-heads-3`; a long name ends in a digest of the changes."""
     parts = [f"{path.partition('.')[2].replace('_', '-')} {_text(value)}" for path, value in values.items()]
     parts += [] if seeds is None else [f"seeds {_range(seeds)}"]
+    parts = [re.sub(r"(?<!\w)-(?=[\d.])", "minus ", part) for part in parts]  # other signs are lost below
     written = "-".join([study, *(re.sub(r"\W+", "-", part).strip("-") for part in parts)])
     if len(written) <= _LONGEST:
         return written

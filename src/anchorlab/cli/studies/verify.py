@@ -72,7 +72,7 @@ def verify(
     json
         Print JSON: the plan with `--dry-run`, else an entry for each claim.
     """
-    from anchorlab.papers.verifying import candidates, make_plan, settled_in
+    from anchorlab.papers.verifying import candidates, make_plan, needing_no_run, settled_in
     from anchorlab.runs import Store
     from anchorlab.studies import STUDIES, kept_findings, study, study_names
     from anchorlab.training.members import read_seeds
@@ -98,7 +98,7 @@ def verify(
     found = candidates(chosen, numbers)
     if not found:
         raise SpecError("names", "settle no claim", "name studies with exact claims or a profile `paper`")
-    before = settled_in(kept_findings(kept))
+    before = needing_no_run(settled_in(kept_findings(kept)), found)
     with shown(not json) as show:
         plan = make_plan(found, seconds, before, kept, workers, device, show)
     if dry_run:
