@@ -1,7 +1,7 @@
 """Whether a value that was measured again agrees with the published one, unit by unit."""
 
 from dataclasses import dataclass
-from math import isclose, sqrt
+from math import isclose, isnan, sqrt
 from statistics import mean, stdev
 from typing import Literal
 
@@ -44,7 +44,7 @@ def compared(published: ClaimResult | None, here: ClaimResult) -> Comparison:
     Source: Welch, "The generalization of Student's problem when several different population variances are involved",
         Biometrika 34, 1947.
     """
-    if published is None or "not measured" in (published.verdict, here.verdict):
+    if published is None or published.value is None or here.value is None or isnan(published.value + here.value):
         return Comparison("not published")
     before, now = published.units, here.units
     if here.claim.exact or not before or not now:
