@@ -86,8 +86,7 @@ def test_help_of_a_command_has_its_whole_text(anchorlab, words, said):
     assert said in " ".join(anchorlab(*words.split(), "--help").out.split())
 
 
-def test_help_of_options_is_broken_at_the_width_of_the_terminal_and_nowhere_else(anchorlab, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "400")
-    lines = anchorlab("study", "--help").out.splitlines()
-    (profile,) = (line for line in lines if line.startswith("│ --profile"))
-    assert "nearer to the paper" in profile and "By default the TOML file's" in profile
+def test_help_of_options_is_broken_at_the_width_of_the_terminal_and_nowhere_else(anchorlab):
+    lines = [" ".join(line.strip("│ ").split()) for line in anchorlab("study", "--help").out.splitlines()]
+    assert "`enough-data`, and train only the runs that they read." in lines  # the docstring breaks after "Their"
+    assert "Their values are printed and not kept." in lines

@@ -300,16 +300,16 @@ class ClaimResult:
 
     @property
     def holds_untrained(self) -> bool:
-        """Whether untrained members pass too, so that the claim says little about the effect of training."""
+        """Whether this and untrained members pass, so that the claim says little about the effect of training."""
         return self._accepts(self.untrained)
 
     @property
     def holds_for_other_task(self) -> bool:
-        """Whether members trained on another task pass too, so that the claim says little about this task."""
+        """Whether this and members trained on another task pass, so that the claim says little about this task."""
         return self._accepts(self.other_task)
 
     def _accepts(self, control: Control | None) -> bool:
-        return control is not None and accepts(self.claim.band, control.value)
+        return self.agrees and control is not None and accepts(self.claim.band, control.value)
 
     @property
     def controls(self) -> dict[str, Control]:
@@ -319,7 +319,7 @@ class ClaimResult:
 
     @property
     def marks(self) -> dict[str, str]:
-        """The marks of the controls that pass, by column heading."""
+        """The marks of the controls that pass too, by column heading."""
         return {name: MARKS[name] for name, control in self.controls.items() if self._accepts(control)}
 
     @property
