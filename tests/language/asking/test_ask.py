@@ -100,6 +100,7 @@ TEXTS = [
     ("Berlin", "Berlin"), (" **berlin**.", "Berlin"), ('\n\n"New York"\nbecause', "New York"),
     ("Rose lives in Berlin.", "Berlin"), ("rose lives in **Berlin**", "Berlin"), ("Berlin, where Peter lives", None),
     ("Berlin Amsterdam", None), ("Berliner", None), ("Paris", None), ("", None), ("...", None),
+    ("“Berlin”", "Berlin"),
 ]  # fmt: skip
 
 
@@ -112,11 +113,15 @@ def test_what_counts_as_an_answer(text, answer):
 def test_a_text_that_goes_on_only_has_to_begin_with_the_answer():
     for text, answer in ((" Berlin, where Peter lives", "Berlin"), (" New York.", "New York"), (" Berliner", None)):
         assert read_reply(Said(text), CITIES, "Rose lives in", continued=True).answer == answer
-    assert read_reply(Said(" 12"), ("1", "2"), continued=True).answer is None
+    assert all(read_reply(Said(text), ("1", "2"), continued=True).answer is None for text in (" 12", "1.5", "1,200"))
+    assert read_reply(Said("1, as above"), ("1", "2"), continued=True).answer == "1"
     assert doctest.testmod(reply).failed == 0
 
 
-@pytest.mark.parametrize("text", ["I'm sorry, but I can't say.", "As an AI language model", "I cannot determine that"])
+@pytest.mark.parametrize(
+    "text",
+    ["I'm sorry, but I can't say.", "I’m sorry", "I can’t", "As an AI language model", "I cannot determine that"],
+)
 def test_refusals_count_apart(text):
     assert read_reply(Said(text), CITIES).kind == "refusal"
     assert read_reply(Said("no", "refusal"), CITIES).kind == "refusal"

@@ -7,9 +7,9 @@ from typing import Literal
 
 from anchorlab.language.asking.request import Said
 
-_AROUND = " \t\r\n\"'`*_.,;:!?()[]<>$\\"
+_AROUND = " \t\r\n\"'`“”‘’*_.,;:!?()[]<>$\\"
 _REFUSAL = re.compile(
-    r"\b(i('m| am) (sorry|unable|not able)|i can ?('|no)t|as an ai|cannot (answer|determine|help)|not enough "
+    r"\b(i(['’]m| am) (sorry|unable|not able)|i can ?(['’]|no)t|as an ai|cannot (answer|determine|help)|not enough "
     r"information)",
     re.IGNORECASE,
 )
@@ -49,7 +49,7 @@ def read_reply(said: Said, candidates: Sequence[str], begun: str = "", continued
     if begun and line.casefold().startswith(begun.casefold()):
         line = line[len(begun) :].strip(_AROUND)
     for word in sorted(candidates, key=len, reverse=True):
-        end = re.match(rf"{re.escape(word)}(?!\w)", line, re.IGNORECASE)
+        end = re.match(rf"{re.escape(word)}(?!\w|[.,]\d)", line, re.IGNORECASE)
         if end and (continued or end.end() == len(line)):
             return Reply(said.text, "answer", word)
     refused = said.finish == "refusal" or _REFUSAL.search(said.text)
