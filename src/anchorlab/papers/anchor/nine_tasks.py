@@ -23,7 +23,7 @@ from anchorlab.studies.kit import ACCURACY, along, column_table, train_size
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, at_end, reading
 from anchorlab.tasks import Task, task
-from anchorlab.training import Evaluation, Members, Recipe, Times
+from anchorlab.training import Evaluation, FixedSample, Members, Recipe, Times
 
 UNSEEN_PAIRS = ("composite", "synonym")
 """The tasks that also hold out pairs of anchors: `test on data` is judged with the others, `test on task` apart."""
@@ -34,13 +34,19 @@ CLAIMED_ELSEWHERE = ("identity", "reading comprehension", "multi-anchor")
 SEEDS = 14
 """The seeds in the quick profile: the fewest that can decide a claim on a share of at least 0.8."""
 
+_COMPOSITE = replace(
+    composite.QUICK,
+    recipe=composite.QUICK.recipe.replace(data=FixedSample(size=8000)),  # a single amount of data, so not nested
+    depths=(4,),
+    more=None,
+)
 _OWN = {
     "identity": identity.experiment(identity.TWO_LAYERS),
     "reading comprehension": Setting(quick_model(), quick_recipe(1000, steps=1500), SEEDS).experiment(
         task("anchor/reading-comprehension"), "reading comprehension"
     ),
     "classification": order.experiments(order.QUICK)["classification"],
-    "composite": composite.experiments(replace(composite.QUICK, depths=(4,)))[4],
+    "composite": composite.experiments(_COMPOSITE)[4],
     "working memory": working_memory.experiments(working_memory.QUICK)["working memory"],
     "synonym": synonym.experiments(synonym.QUICK)["synonyms", 10_000],
     "recitation": recitation.experiments(recitation.QUICK)[7000],

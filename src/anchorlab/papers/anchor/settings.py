@@ -47,7 +47,7 @@ class Setting:
 
     def on(self: SomeSetting, size: int) -> SomeSetting:
         """Return the setting with `size` training sequences."""
-        return replace(self, recipe=self.recipe.replace(data=FixedSample(size=size)))
+        return replace(self, recipe=self.recipe.replace(data=self.recipe.data.replace(size=size)))
 
     def shortened(self: SomeSetting, steps: int, seeds: int = 2, size: int | None = None) -> SomeSetting:
         """Return the setting with few steps and seeds, and on `size` sequences if given; for smoke profiles."""

@@ -8,9 +8,10 @@ import torch
 
 from anchorlab.papers.anchor.composite import depths as of
 from anchorlab.papers.anchor.composite.composite import FIGURE_6, PAPER, QUICK, STUDY, Seen, experiments
-from anchorlab.papers.anchor.composite.outputs import added_by
+from anchorlab.papers.anchor.composite.outputs import added_by, output_tables
 from anchorlab.papers.anchor.composite.outputs import read_outputs as read
 from anchorlab.tasks import Batch, task
+from anchorlab.training import FixedSample
 from tests.papers.hand_made_outputs import hand_made_ensemble
 from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, student, values_of, verdicts_of
 
@@ -52,8 +53,8 @@ def batch(rows=slice(None)) -> Batch:
     )
 
 
-def of_depths(*depths: of.Depth) -> Seen:
-    return seen_by_hand(Seen, depths=list(depths))
+def of_depths(*depths: of.Depth, more: of.Depth | None = None) -> Seen:
+    return seen_by_hand(Seen, depths=list(depths), more=more)
 
 
 def read_outputs(batches, tokens):
@@ -72,9 +73,13 @@ def test_the_models_are_those_of_figures_6_and_7_and_both_quick_depths_have_one_
     assert added_by(experiments(FIGURE_6)[10].task) == {**ADDS, 4: -5}  # the table that Figure 6 prints
     sizes = [(one.model.layers, one.model.heads, one.model.width) for one in experiments(PAPER).values()]
     assert sizes == [(4, 4, 400), (6, 5, 400), (8, 6, 400), (10, 7, 400)]
-    shallow, deep = experiments(QUICK).values()
+    more, shallow, deep = experiments(QUICK).values()
     assert shallow.model.replace(layers=10) == deep.model
     assert (shallow.task, shallow.recipe, shallow.members) == (deep.task, deep.recipe, deep.members)
+    # more data: the same models and steps on the first seeds
+    assert (more.task, more.model, more.members.seeds) == (shallow.task, shallow.model, shallow.members.seeds[:14])
+    assert shallow.recipe.data.nested  # the fewer sequences are the first of the more
+    assert more.recipe == shallow.recipe.replace(data=FixedSample(size=16_000, nested=True))
 
 
 @pytest.mark.parametrize(("setting", "most"), [(QUICK, 20), (PAPER, 80)], ids=["quick", "paper"])
@@ -110,6 +115,14 @@ def test_a_tidy_model_has_one_sequence_per_pair_and_an_unsteady_input_adds_one()
     assert not read_outputs([batch()], changed((0, 2, 99))[None]).kept[0, 0]  # at the second anchor itself
     both = read_outputs([batch(slice(0, 4)), batch(slice(4, 8))], TIDY[None])
     assert both.counts.tolist() == [[1, 1, 1, 1]] and both.second[0, 4:].tolist() == [-10] * 4
+
+
+def test_the_learned_operation_at_the_first_anchor_is_that_of_most_seeds():
+    first = output_tables(read_outputs([batch()], torch.stack([TIDY, torch.full_like(TIDY, 99), TIDY])), 4)[0]
+    given = zip(first.columns, *first.rows, strict=True)
+    table = {name: values for name, *values in given}
+    assert table["learned"] == table["given, twice"] == ["+10", "+2", "-4", "-16"]
+    assert table["share of seeds"] == pytest.approx([2 / 3] * 4)
 
 
 def test_wrong_answers_do_not_count_nor_accidents_and_the_unseen_pair_counts_apart():
@@ -173,6 +186,7 @@ VALUES = {  # of a model as the paper has it; and of the opposite, with the task
     "fewer-unseen-with-depth": (0.5, 1.5),
     "first-anchor-twice": (0.875, 1.0),  # of four and of three of four anchors
     "answer-kept": (1.0, 0.875),  # six of eight, and all
+    "more-with-less-data": (None, None),  # no run on more data
 }
 
 
@@ -188,6 +202,23 @@ def test_values_of_two_depths_made_by_hand():
     for column, seen in enumerate((as_printed, opposite)):
         expected = {name: values[column] for name, values in VALUES.items()}
         assert values_of(STUDY, of_depths(*seen)) == pytest.approx(expected)
+
+
+def test_less_data_is_compared_with_more_seed_by_seed_if_both_answer_the_trained_pairs():
+    """Of three members with less data the first two trained on more: two sequences for each pair by one, one by two."""
+    steps = ([100.0] * 3, [100.0] * 3)
+    less = depth(4, [UNSTEADY, TIDY, TIDY], [1.0] * 3, [1.0] * 3, *steps)
+    more = depth(4, [TIDY, UNSTEADY], [1.0, 0.9], [0.0, 0.0], *steps)
+    found = results_of(STUDY, of_depths(less, less, more=more))["more-with-less-data"]
+    assert found.units == (2.0, 0.5) and found.interval == student(1.25, 2.0, 0.5)
+
+    def unlearned(one):
+        return replace(one, accuracy={split: torch.full_like(value, 0.9) for split, value in one.accuracy.items()})
+
+    for one, other in ((unlearned(less), more), (less, unlearned(more)), (less, None)):
+        assert values_of(STUDY, of_depths(one, less, more=other))["more-with-less-data"] is None
+    rows = STUDY.draws[-1](seen_by_hand(Seen, depths=[less, less], more=more, setting=QUICK)).rows
+    assert [(row[0], row[7]) for row in rows] == [(8000, pytest.approx(4 / 3)), (16_000, 1.5)]
 
 
 def test_figure_and_tables_count_the_unseen_pair_apart():
@@ -206,7 +237,8 @@ def test_figure_and_tables_count_the_unseen_pair_apart():
     table = of.sequence_table(seen)
     assert table.columns == ("pair", "trained", "4 layers", "10 layers")
     assert table.rows == (("1,2", "yes", 2, 1), ("2,1", "yes", 2, 1), ("3,4", "no", 1, 1.5), ("4,3", "yes", 2, 1))
-    rows = [dict(zip(of.depth_table(seen).columns, row, strict=True)) for row in of.depth_table(seen).rows]
+    table = of.depth_table("Depth by depth", {"layers": [4, 10]}, seen)
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     for name in ("mapping sequences", "common ones"):
         assert [(row[f"{name}, trained pairs"], row[f"{name}, the unseen pair"]) for row in rows] == [(2, 1), (1, 1.5)]
     shares = [
@@ -244,6 +276,7 @@ def test_outputs_are_judged_only_at_depths_that_learned_and_one_depth_not_agains
     alone = values_of(STUDY, of_depths(depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [200.0, 200.0])))
     assert {name for name, value in alone.items() if value is None} == {
         "several-sequences", "several-unseen-sequences", "fewer-with-depth", "fewer-unseen-with-depth",
+        "more-with-less-data",
     }  # fmt: skip
 
 

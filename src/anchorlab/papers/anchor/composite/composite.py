@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import at_least, at_most, within
+from anchorlab.findings import Table, at_least, at_most, within
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.composite import depths
 from anchorlab.papers.anchor.composite.depths import WHOLE, Depth  # noqa: F401 - docstrings of claims name it
@@ -24,9 +24,11 @@ from anchorlab.studies.claim import Measurement, claim, measures_in, over, preco
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.tasks import task
-from anchorlab.training import AdamW, Experiment
+from anchorlab.training import AdamW, Experiment, FixedSample
 
 ANSWERED = 0.9  # the accuracy above which a split counts as answered
+MORE = "more data"  # the label of the training on more sequences
+MORE_SEEDS = 14
 GRID = 20  # steps between two evaluations, which are to tell the splits apart: they may follow each other within 100
 
 
@@ -35,19 +37,23 @@ class Depths(Setting):
     """A setting whose model is trained with several numbers of layers, the smallest first.
 
     `heads` gives the number of heads at each depth, or is empty to keep the model's; `operations` belong to the anchors
-    1 to 4.
+    1 to 4. With `more`, the smallest depth trains on so many sequences, too, on the first `MORE_SEEDS` seeds.
     """
 
     depths: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     operations: tuple[str, ...] = ("+5", "+1", "-2", "-8")
+    more: int | None = None
 
 
 QUICK = Depths(
     quick_model(),
-    quick_recipe(8000, steps=2500, batch=100, learning_rate=1e-3, weight_decay=0.01, evaluations=2500 // GRID),
-    seeds=14,
+    quick_recipe(8000, steps=2500, batch=100, learning_rate=1e-3, weight_decay=0.01, evaluations=2500 // GRID).replace(
+        data=FixedSample(size=8000, nested=True)
+    ),
+    seeds=40,
     depths=(4, 10),
+    more=16_000,
 )
 SCALED = Depths(
     DecoderSpec(), paper_recipe(8000, epochs=40, batch=100, every=1, whole=40), seeds=1, depths=(4, 10), heads=(4, 7)
@@ -65,22 +71,30 @@ IN_FIGURE_6 = ("first-anchor-twice", "answer-kept")
 """The claims about the one model of Figure 6."""
 
 
-def experiments(setting: Depths) -> dict[int, Experiment]:
-    """Return an experiment for each depth."""
+def experiments(setting: Depths) -> dict[int | str, Experiment]:
+    """Return an experiment for each depth, after the one with more data, if any."""
     of, heads = task("anchor/composite", operations=setting.operations), setting.heads
     sizes = {depth: {"layers": depth} for depth in setting.depths}
     if heads:
         sizes = {depth: {"layers": depth, "heads": one} for depth, one in zip(setting.depths, heads, strict=True)}
-    return {
-        depth: replace(setting, model=setting.model.replace(**size)).experiment(of, f"composite, {depth} layers")
-        for depth, size in sizes.items()
-    }
+    at = {depth: replace(setting, model=setting.model.replace(**size)) for depth, size in sizes.items()}
+    found: dict[int | str, Experiment] = {}
+    if setting.more is not None:
+        least, of_least = next(iter(at.items()))
+        longer = replace(of_least.on(setting.more), seeds=min(MORE_SEEDS, setting.seeds))
+        found[MORE] = longer.experiment(of, f"composite, {least} layers, {setting.more} sequences")
+    return found | {depth: one.experiment(of, f"composite, {depth} layers") for depth, one in at.items()}
 
 
 class Seen(Reading):
     """What the models of each depth do, the smallest depth first."""
 
-    depths = reading(lambda seen: [depths.see(run, layers) for layers, run in seen.runs.items()])
+    depths = reading(lambda seen: [depths.see(run, layers) for layers, run in seen.runs.items() if layers != MORE])
+
+    @reading
+    def more(self) -> Depth | None:
+        """The results of the smallest depth on more data, if that was trained."""
+        return depths.see(self.runs[MORE], self.setting.depths[0]) if MORE in self.runs else None
 
     @property
     def deepest(self) -> Depth:
@@ -248,7 +262,31 @@ def answer_kept(seen: Seen) -> Float[Tensor, "seed"] | None:
     return seen.deepest.outputs.answer_kept if seen.learned(-1) else None
 
 
-_OUTSIDE_FIGURE_6 = tuple(one.name for one in measures_in(__name__) if one.name not in IN_FIGURE_6)
+@claim("Table 1", "why is the pattern simpler with more data; no value", at_least(1.1), own=True)
+def more_with_less_data(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """With less data a trained pair has more mapping sequences.
+
+    Number of mapping sequences of trained pairs, trained on the fewer sequences divided by trained on the more, which
+    begin with the fewer; mean over the seeds of both, smallest depth.
+    """
+    if seen.more is None or not seen.learned(0) or seen.more.accuracy[depths.DATA].mean() <= ANSWERED:
+        return None
+    less, more = (one.outputs.over_pairs(one.outputs.counts) for one in (seen.depths[0], seen.more))
+    return less[: len(more)] / more  # the first seeds are the same
+
+
+_OUTSIDE_FIGURE_6 = tuple(one.name for one in measures_in(__name__) if one.name not in IN_FIGURE_6 and not one.own)
+
+
+def _data_table(seen: Seen) -> Table | None:
+    """Return the table of both amounts of data."""
+    if seen.more is None:
+        return None
+    title = f"By amount of training data, {seen.more.layers} layers (Table 1)"
+    return depths.depth_table(
+        title, {"training sequences": [seen.setting.size, seen.setting.more]}, [seen.depths[0], seen.more]
+    )
+
 
 STUDY = Study(
     "anchor/composite",
@@ -271,9 +309,12 @@ STUDY = Study(
         lambda seen: split_curves(
             f"Accuracy along training, {seen.deepest.layers} layers (Fig 7b)", seen.last, depths.SPLITS
         ),
-        lambda seen: output_tables(seen.deepest.outputs, seen.deepest.layers, seen.last.experiment.members.seeds),
+        lambda seen: output_tables(seen.deepest.outputs, seen.deepest.layers),
         lambda seen: depths.sequence_table(seen.depths),
-        lambda seen: depths.depth_table(seen.depths),
+        lambda seen: depths.depth_table(
+            "Depth by depth", {"layers": [depth.layers for depth in seen.depths]}, seen.depths
+        ),
+        _data_table,
     ),
     profiles={
         "quick": Profile(QUICK),
@@ -290,6 +331,6 @@ STUDY = Study(
             paper=IN_FIGURE_6,
         ),
     },
-    smoke=replace(QUICK.shortened(steps=4, size=200), depths=(1, 2)),
+    smoke=replace(QUICK.shortened(steps=4, size=200), depths=(1, 2), more=300),
     chosen_on=SEARCHED,
 )

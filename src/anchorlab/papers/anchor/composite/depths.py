@@ -87,8 +87,11 @@ def sequence_table(depths: Sequence[Depth]) -> Table:
     )
 
 
-def depth_table(depths: Sequence[Depth]) -> Table:
-    """Return accuracies, steps and mapping sequences depth by depth, of the trained pairs and of the unseen one."""
+def depth_table(title: str, rows: Mapping[str, Sequence[int]], depths: Sequence[Depth]) -> Table:
+    """Return accuracies, steps and mapping sequences, of the trained pairs and of the unseen one.
+
+    `rows` holds the first column: what the rows differ in, a value for each.
+    """
     sequences = {
         f"{label}, {name}": [
             float(depth.outputs.over_pairs(getattr(depth.outputs, field), unseen).nanmean()) for depth in depths
@@ -101,12 +104,12 @@ def depth_table(depths: Sequence[Depth]) -> Table:
         for name, unseen in PAIRS.items()
     }
     return column_table(
-        "Depth by depth",
+        title,
         f"Means over seeds. Steps are those at which the accuracy is first measured at 100 % ({WHOLE:g}), median over "
         f"seeds; none where it never is. Common mapping sequences are those of at least {COMMON:.0%} of a pair's "
         "inputs.",
         {
-            "layers": [depth.layers for depth in depths],
+            **rows,
             **{
                 f"{label}, accuracy": [float(depth.accuracy[split].mean()) for depth in depths]
                 for split, label in SPLITS.items()
