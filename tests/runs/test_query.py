@@ -135,6 +135,13 @@ def test_orders(names, reverse, addresses):
     assert [one.address for one in ordered(FIELDS, RUNS, names, reverse)] == addresses.split()
 
 
+@pytest.mark.parametrize(("reverse", "addresses"), [(False, "dddd ccc a bb"), (True, "a ccc dddd bb")])
+def test_a_run_that_diverged_comes_last(reverse, addresses):
+    losses = zip(RUNS, (3.0, float("nan"), 1.0, 0.5), strict=True)
+    fields = Fields(RUNS, lambda: {one.address: {"test.loss": loss} for one, loss in losses})
+    assert [one.address for one in ordered(fields, RUNS, ["test.loss"], reverse)] == addresses.split()
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

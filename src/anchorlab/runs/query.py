@@ -214,8 +214,8 @@ def ordered(fields: Fields, entries: Iterable[Entry], names: Sequence[str], reve
 
 
 def _comparable(value: Any) -> Any:
-    """Return a key for sorting: numbers, then text, then lists; None for no value."""
-    if value is None or value == frozenset():
+    """Return a key for sorting: numbers, then text, then lists; None for no value, and for NaN, which has no order."""
+    if value is None or value == frozenset() or value != value:
         return None
     if isinstance(value, int | float):
         return 0, value
