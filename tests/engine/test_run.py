@@ -125,6 +125,14 @@ def test_wrong_arguments_write_nothing(tmp_path):
     assert not store.root.exists()
 
 
+@pytest.mark.untyped
+@pytest.mark.parametrize("workers", [1.5, "2"])
+def test_a_number_of_processes_that_is_not_whole_is_refused_before_a_plan_is_recorded(tmp_path, workers):
+    with pytest.raises(SpecError, match=r"^workers: .* is not a number of processes; give 1 or more$"):
+        run([experiment()], tmp_path / "store", workers=workers)
+    assert not (tmp_path / "store").exists()
+
+
 def test_torchs_threads_are_put_back(tmp_path):
     torch.set_num_threads(2)
     try:
