@@ -160,6 +160,8 @@ def test_a_part_has_no_host_and_no_weights(tmp_path):
     assert provenance("paper", [kept], 0.0).hardware == kept.run.made_by[0]["device"]  # not that of this machine
     with pytest.raises(StoreError, match="kept without weights; train it in another store to look inside"):
         kept.ensemble()
+    with pytest.raises(StoreError, match="kept without weights; train it in another store to look inside"):
+        kept.save_pretrained(tmp_path / "one")
 
 
 def test_a_part_is_a_single_seed_of_a_study_with_readings(tmp_path):
