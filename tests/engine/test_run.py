@@ -133,6 +133,14 @@ def test_a_number_of_processes_that_is_not_whole_is_refused_before_a_plan_is_rec
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.untyped
+@pytest.mark.parametrize("on", [None, 5, "lokal"])
+def test_what_is_no_backend_is_refused(tmp_path, on):
+    with pytest.raises(SpecError, match=r"^on: unknown backend '.*'; .*local"):
+        run([experiment()], tmp_path / "store", on=on)
+    assert not (tmp_path / "store").exists()
+
+
 def test_torchs_threads_are_put_back(tmp_path):
     torch.set_num_threads(2)
     try:

@@ -76,7 +76,7 @@ def run(
     """
     store, say = Store.of(store), report or _log
     check_execution(execution)
-    if isinstance(on, str) and on not in get_args(On):
+    if not isinstance(on, Backend) and on not in get_args(On):
         raise unknown_name("on", str(on), get_args(On), "backend")
     for one in experiments:
         if (part := one.not_storable) is not None:
