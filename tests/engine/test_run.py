@@ -141,6 +141,12 @@ def test_what_is_no_backend_is_refused(tmp_path, on):
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.untyped
+def test_experiments_from_a_generator_are_trained(tmp_path):
+    (found,) = run((one for one in [experiment(duration=1)]), tmp_path, workers=1)
+    assert found.experiment == experiment(duration=1)
+
+
 def test_torchs_threads_are_put_back(tmp_path):
     torch.set_num_threads(2)
     try:
