@@ -94,6 +94,12 @@ def test_an_unknown_field_is_named_with_the_nearest_one(name, message):
         FIELDS.resolve(name, "sort")
 
 
+def test_a_field_with_a_hyphen_has_its_full_path():
+    fields = Fields([entry("a", recipe={"evaluation": {"edits": {"no-heads": [1]}}, "learning_rate": 0.1})])
+    for name in ("recipe.evaluation.edits.no-heads", "recipe.learning_rate"):
+        assert fields.resolve(name, "where") == fields.resolve(name.replace("g_r", "g-r"), "where") == name
+
+
 def test_a_store_without_runs_has_any_field():
     assert Fields([]).resolve("layers", "sort") == "layers"
 

@@ -99,7 +99,7 @@ class Fields:
 
         Errors: `SpecError` at `at` for a field that no run has, and for an ambiguous abbreviation.
         """
-        name = name if name.startswith("metrics.") else name.replace("-", "_")
+        name = name if name.startswith("metrics.") or name in self._paths else name.replace("-", "_")
         own = {one.lower(): one for one in OWN} | {"study": "studies"}
         if name.lower() in own:
             return own[name.lower()]
