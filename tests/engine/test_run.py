@@ -125,6 +125,28 @@ def test_wrong_arguments_write_nothing(tmp_path):
     assert not store.root.exists()
 
 
+@pytest.mark.untyped
+@pytest.mark.parametrize("workers", [1.5, "2"])
+def test_a_number_of_processes_that_is_not_whole_is_refused_before_a_plan_is_recorded(tmp_path, workers):
+    with pytest.raises(SpecError, match=r"^workers: .* is not a number of processes; give 1 or more$"):
+        run([experiment()], tmp_path / "store", workers=workers)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize("on", [None, 5, "lokal"])
+def test_what_is_no_backend_is_refused(tmp_path, on):
+    with pytest.raises(SpecError, match=r"^on: unknown backend '.*'; .*local"):
+        run([experiment()], tmp_path / "store", on=on)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.untyped
+def test_experiments_from_a_generator_are_trained(tmp_path):
+    (found,) = run((one for one in [experiment(duration=1)]), tmp_path, workers=1)
+    assert found.experiment == experiment(duration=1)
+
+
 def test_torchs_threads_are_put_back(tmp_path):
     torch.set_num_threads(2)
     try:

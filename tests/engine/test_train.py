@@ -287,6 +287,21 @@ def test_wrong_learners_are_refused(models, message):
         compare(IDENTITY, models)
 
 
+@pytest.mark.untyped
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"recipe": {"duration": 2}}, r"recipe: dict is not a recipe; write al\.Recipe\(\.\.\.\)$"),
+        ({"models": DecoderSpec}, r"models\.DecoderSpec\.kind: is missing"),
+        ({"models": 5}, r"models\.int\.kind: is missing"),
+        ({"models": ["lstm", nn.Linear(2, 2)]}, r"models\.Linear\.kind: is missing"),
+    ],
+)
+def test_what_is_not_a_learner_or_a_recipe_is_named(given, message):
+    with pytest.raises(SpecError, match=f"^{message}"):
+        compare(**{"task": IDENTITY, "models": DECODER, **given})
+
+
 def test_a_learner_that_predicts_once_is_refused_where_more_is_asked():
     with pytest.raises(SpecError, match=r"^model\.kind: 'fnn' makes one prediction, at the last position"):
         compare(TRIGGERS, (MODELS["fnn"],), SAMPLE)

@@ -94,6 +94,12 @@ def test_an_unknown_field_is_named_with_the_nearest_one(name, message):
         FIELDS.resolve(name, "sort")
 
 
+def test_a_field_with_a_hyphen_has_its_full_path():
+    fields = Fields([entry("a", recipe={"evaluation": {"edits": {"no-heads": [1]}}, "learning_rate": 0.1})])
+    for name in ("recipe.evaluation.edits.no-heads", "recipe.learning_rate"):
+        assert fields.resolve(name, "where") == fields.resolve(name.replace("g_r", "g-r"), "where") == name
+
+
 def test_a_store_without_runs_has_any_field():
     assert Fields([]).resolve("layers", "sort") == "layers"
 
@@ -133,6 +139,13 @@ def test_metrics_are_read_only_when_one_is_named():
 )
 def test_orders(names, reverse, addresses):
     assert [one.address for one in ordered(FIELDS, RUNS, names, reverse)] == addresses.split()
+
+
+@pytest.mark.parametrize(("reverse", "addresses"), [(False, "dddd ccc a bb"), (True, "a ccc dddd bb")])
+def test_a_run_that_diverged_comes_last(reverse, addresses):
+    losses = zip(RUNS, (3.0, float("nan"), 1.0, 0.5), strict=True)
+    fields = Fields(RUNS, lambda: {one.address: {"test.loss": loss} for one, loss in losses})
+    assert [one.address for one in ordered(fields, RUNS, ["test.loss"], reverse)] == addresses.split()
 
 
 @pytest.mark.parametrize(

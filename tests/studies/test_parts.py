@@ -20,7 +20,7 @@ from anchorlab.studies.profile_names import part_name
 from anchorlab.studies.readings import of_first
 from anchorlab.studies.study import metrics_alone
 from anchorlab.tasks import task
-from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, TrainedRun
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Stop, Times, TrainedRun
 from tests.studies.made_up_claims import made_up
 
 STEPS = 20
@@ -68,6 +68,27 @@ def test_seeds_of_two_stores_are_what_training_them_together_gives(tmp_path, exe
         assert torch.allclose(value, together.ensemble(10).weights[name], atol=tolerance)
     assert [one["members"] for one in found.run.made_by] == [[0], [1], [2]]
     assert not (tmp_path / "here" / whole.cell.address).exists()
+
+
+def test_members_that_stopped_early_keep_their_last_weights(tmp_path):
+    whole = experiment("float64", learning_rate=(3e-2, 1e-3, 1e-3))
+    (free,) = run([whole], tmp_path / "free", workers=1)
+    losses = sorted(free.metric("loss", split="train").filter(step=10)["value"])
+    stop = Stop(metric="loss", split="train", direction="below", value=(losses[0] + losses[1]) / 2)
+    whole = replace(whole, recipe=whole.recipe.replace(stop=stop))
+    (together,) = run([whole], tmp_path / "together", workers=1)
+    for member in range(3):
+        alone(whole, member, tmp_path / "apart")
+    (found,) = run_with_parts([whole], Store(tmp_path / "apart"), [])
+    assert isinstance(found.run, AssembledRun)
+    assert [part.checkpoints() for part in found.run.parts] == [[0, 10], [0, 10, 20], [0, 10, 20]]
+    assert found.checkpoints == together.checkpoints == [0, 10, 20]
+    for step in found.checkpoints:
+        for name, value in found.ensemble(step).weights.items():
+            assert torch.allclose(value, together.ensemble(step).weights[name], atol=1e-12), (step, name)
+    for step in (15, 30):
+        with pytest.raises(StoreError, match=f"no checkpoint of step {step}"):
+            found.ensemble(step)
 
 
 def test_only_the_members_that_no_store_has_are_trained(tmp_path):
@@ -160,6 +181,8 @@ def test_a_part_has_no_host_and_no_weights(tmp_path):
     assert provenance("paper", [kept], 0.0).hardware == kept.run.made_by[0]["device"]  # not that of this machine
     with pytest.raises(StoreError, match="kept without weights; train it in another store to look inside"):
         kept.ensemble()
+    with pytest.raises(StoreError, match="kept without weights; train it in another store to look inside"):
+        kept.save_pretrained(tmp_path / "one")
 
 
 def test_a_part_is_a_single_seed_of_a_study_with_readings(tmp_path):

@@ -61,6 +61,10 @@ def test_values_and_seeds_of_all_experiments_and_their_starts():
     (one, _) = PAPERS.vary({"members.initialisation_scale": 0.5}).experiments_of("quick")
     assert one.members.initialisation_scale == (0.5, 0.5)
 
+    # also fields that a specification leaves out at their defaults
+    (one, _) = PAPERS.vary({"model.norm": "pre", "recipe.data.nested": True}).experiments_of("quick")
+    assert one.model.norm == "pre" and one.recipe.data.nested
+
     def after_another(setting):
         base = trains(setting)[20]
         return {20: replace(base, start=base, recipe=base.recipe.replace(duration=4))}
@@ -123,6 +127,7 @@ def test_claims_remain_the_papers_with_other_seeds_alone(tmp_path):
         ({"model.head": 2}, r"model\.head"),
         ({"heads": 2}, "heads"),
         ({"model.heads": 0}, r"model\.heads"),
+        ({"recipe.data.nest": True}, r"recipe\.data\.nest: unknown field"),
         ({"recipe.data.size": 60}, r"recipe\.data\.size: is what anchor/made-up compares: 20, 40"),
     ],
 )

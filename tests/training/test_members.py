@@ -188,6 +188,7 @@ GAMMAS = {
         (lambda: Members(seeds=-1), r"seeds: -1 is no number of seeds; a single seed is a list of one"),
         (lambda: Members.of(-1), r"seeds: -1 is no number of seeds; a single seed is a list of one"),
         (lambda: Members(seeds=0), r"^seeds: there are none"),
+        (lambda: Members.of([0, 2**63]), r"^members\.seeds\.1: .*less than 9223372036854775808"),
         *((partial(Members, seeds=wrong), r"^seeds: ") for wrong in (10**9, True, "10", 2.0)),
     ],
 )

@@ -48,6 +48,23 @@ def test_a_handler_that_returns_lets_training_go_on_and_the_next_signal_waits_to
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_handler_that_raises_an_error_is_called_once():
+    heard = []
+
+    def end(number, frame):
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(KeyboardInterrupt), DelayedSignals() as signals:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signals.deliver()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM]
+
+
 def test_a_signal_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -141,10 +141,10 @@ def checked_device(device: str, workers: int | None = None, here: bool = True) -
         device, workers: as for `run`
         here: whether this machine trains; elsewhere there may be devices that it lacks
 
-    Errors: `SpecError` for a device that is missing or cannot train, and for `workers` below 1.
+    Errors: `SpecError` for a device that is missing or cannot train, and for `workers` below 1 or not whole.
     """
-    if workers is not None and workers < 1:
-        raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise SpecError("workers", f"{workers!r:.60} is not a number of processes", "give 1 or more")
     if not here and device.partition(":")[0] == "cuda":
         return device
     return "cpu" if check_device(device).type == "cpu" else device

@@ -74,9 +74,9 @@ def run(
     store. If a chunk fails, everything that does not depend on its run is still trained; then `IncompleteError` is
     raised, or the chunk's own error if nothing was finished and all failures are alike.
     """
-    store, say = Store.of(store), report or _log
+    store, say, experiments = Store.of(store), report or _log, list(experiments)
     check_execution(execution)
-    if isinstance(on, str) and on not in get_args(On):
+    if not isinstance(on, Backend) and on not in get_args(On):
         raise unknown_name("on", str(on), get_args(On), "backend")
     for one in experiments:
         if (part := one.not_storable) is not None:

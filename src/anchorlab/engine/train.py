@@ -97,8 +97,7 @@ def train(
     if model is not None and not isinstance(model, ModelSpec):
         remedy = "use al.register_module" if isinstance(model, nn.Module) else "write al.DecoderSpec(...)"
         raise SpecError("model", f"{_name(model)} is not a model spec", remedy)
-    if recipe is not None and not isinstance(recipe, Recipe):
-        raise SpecError("recipe", f"{_name(recipe)} is not a recipe", "write al.Recipe(...)")
+    _check_recipe(recipe)
     if start is not None and not isinstance(start, TrainedRun):
         raise SpecError("start", f"{_name(start)} is not a run", "give what al.train or al.zoo(NAME) returned")
     chosen, place, members = as_task(task), Store.of(store), Members.of(seeds)
@@ -179,9 +178,8 @@ def compare(
 
     >>> compare("anchor/identity", {"small": LSTMSpec(width=64), "large": "lstm"}, seeds=5)  # doctest: +SKIP
     """
-    chosen = as_task(task)
-    members = Members.of(seeds)
-    learners = _named(models)
+    _check_recipe(recipe)
+    chosen, members, learners = as_task(task), Members.of(seeds), _named(models)
     recipe = recipe or default_recipe(chosen)
     experiments = [
         Experiment(chosen, model, recipe, members, f"{chosen.name or chosen.family} {name}")
@@ -194,8 +192,8 @@ def compare(
 
 def _named(models: Learners) -> dict[str, ModelSpec]:
     """Return the specs by given name, else by kind. Errors: `SpecError` for equal names, or no models."""
-    models = [models] if isinstance(models, str | ModelSpec) else models
-    kinds = ((model if isinstance(model, str) else model.kind, model) for model in models)
+    models = [models] if isinstance(models, str | ModelSpec) or not isinstance(models, Iterable) else models
+    kinds = ((model if isinstance(model, str) else getattr(model, "kind", _name(model)), model) for model in models)
     pairs = models.items() if isinstance(models, Mapping) else kinds
     learners: dict[str, ModelSpec] = {}
     for name, model in pairs:
@@ -216,6 +214,11 @@ def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
         last = last_metrics(one.metrics).filter(pl.col("edit") == UNEDITED).drop("edit")
         tables.append(last.select(pl.lit(name).alias("model"), pl.lit(count, pl.Int64).alias("parameters"), pl.all()))
     return pl.concat(tables)
+
+
+def _check_recipe(recipe: Any) -> None:
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise SpecError("recipe", f"{_name(recipe)} is not a recipe", "write al.Recipe(...)")
 
 
 def _name(value: Any) -> str:

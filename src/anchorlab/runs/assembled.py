@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
@@ -68,12 +69,16 @@ class AssembledRun(Run):
         return pl.concat(tables)
 
     def checkpoints(self) -> list[int]:
-        """Return the steps at which every member has a checkpoint, ascending."""
-        return sorted(set.intersection(*(set(part.checkpoints()) for part in self.parts)))
+        """Return the steps at which every member has a checkpoint, or has ended before, ascending."""
+        kept = [part.checkpoints() for part in self.parts]
+        if not all(kept):
+            return []
+        return sorted(step for step in {*chain(*kept)} if all(step in one or step > one[-1] for one in kept))
 
     def read_checkpoint(self, step: int) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
-        """Return the weights of all members at `step`, each tensor `[member ...]`, on the CPU."""
-        return _stacked([part.read_checkpoint(step) for part in self.parts])
+        """Return the weights of all members at `step`, the last ones of members that have ended before; as `Run`."""
+        steps = [min(step, part.checkpoints()[-1]) if step in self.checkpoints() else step for part in self.parts]
+        return _stacked([part.read_checkpoint(one) for part, one in zip(self.parts, steps, strict=True)])
 
     def readings(self) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
         """Return the readings that every member's run keeps, each tensor `[member ...]`."""

@@ -99,7 +99,7 @@ class Fields:
 
         Errors: `SpecError` at `at` for a field that no run has, and for an ambiguous abbreviation.
         """
-        name = name if name.startswith("metrics.") else name.replace("-", "_")
+        name = name if name.startswith("metrics.") or name in self._paths else name.replace("-", "_")
         own = {one.lower(): one for one in OWN} | {"study": "studies"}
         if name.lower() in own:
             return own[name.lower()]
@@ -214,8 +214,8 @@ def ordered(fields: Fields, entries: Iterable[Entry], names: Sequence[str], reve
 
 
 def _comparable(value: Any) -> Any:
-    """Return a key for sorting: numbers, then text, then lists; None for no value."""
-    if value is None or value == frozenset():
+    """Return a key for sorting: numbers, then text, then lists; None for no value, and for NaN, which has no order."""
+    if value is None or value == frozenset() or value != value:
         return None
     if isinstance(value, int | float):
         return 0, value

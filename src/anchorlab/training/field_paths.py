@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
+from functools import reduce
+from typing import Any, cast
+
+from pydantic_core import to_jsonable_python
 
 from anchorlab.errors import SpecError
 from anchorlab.runs import flat
@@ -37,9 +40,12 @@ def values_by_path(data: Mapping[str, Any]) -> dict[str, Any]:
 def value_at(experiment: Experiment, path: str) -> Any:
     """Return the value of a field as plain data. Errors: `SpecError` for a path that names no field."""
     place, name = _place(experiment.to_json(), path)
-    if name not in place:
-        raise unknown_name(path, name, place, "field")
-    return place[name]
+    if name in place:
+        return place[name]
+    owner = reduce(lambda one, part: getattr(one, part, None), path.split(".")[:-1], cast("Any", experiment))
+    if name in getattr(owner, "later", ()):  # left out of the JSON, since it has its default
+        return to_jsonable_python(getattr(owner, name))
+    raise unknown_name(path, name, place, "field")
 
 
 def with_values(experiment: Experiment, values: Mapping[str, Value], label: str, at: str = "") -> Experiment:

@@ -62,7 +62,7 @@ class Members(Spec):
 
     by_place: ClassVar[str | None] = "seeds"
 
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = (0,)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = (0,)  # a table of metrics has 64 bits for each
     hold: dict[Literal["data", "initialisation", "order"], int] = Field(default_factory=dict)
     learning_rate: tuple[Annotated[float, Field(gt=0)], ...] | None = None
     weight_decay: tuple[Annotated[float, Field(ge=0)], ...] | None = None

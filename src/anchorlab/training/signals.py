@@ -29,14 +29,14 @@ class DelayedSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before.clear()
-        if self.waiting is not None:
-            signal.raise_signal(self.waiting)
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            signal.raise_signal(waiting)
 
     def deliver(self) -> None:
         """Let a waiting signal take effect: by default, SIGTERM ends the process and Ctrl-C raises an exception."""
         if self.waiting is not None:
             self.__exit__()
-            self.waiting = None
             self.__enter__()  # the handler returned: training continues
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -241,6 +241,7 @@ class TrainedRun(Drawable):
         Errors: as `model`; `SpecError` for a folder that holds a saved model, unless `overwrite`.
         """
         index = self._member(seed, member)
+        model, shape = self.model(member=index, step=step), self.experiment.task.shape
         origin = {
             "task": self.experiment.task.model_dump(mode="json"),
             "run": self.run.address,
@@ -249,7 +250,6 @@ class TrainedRun(Drawable):
             "member": index,
             "step": self.checkpoints[-1] if step is None else step,
         }
-        model, shape = self.model(member=index, step=step), self.experiment.task.shape
         return save_model(model, folder, self.experiment.model, shape, origin, overwrite)
 
     def _member(self, seed: int | None, member: int | None) -> int:
