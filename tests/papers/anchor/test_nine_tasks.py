@@ -28,7 +28,8 @@ def test_each_experiment_trains_the_task_that_its_place_names(profile):
 
 def test_quick_settings_are_those_of_the_tasks_own_studies():
     def settings(one):
-        return one.task, one.model, one.recipe
+        # composite's own sequences are nested, since it compares two amounts of data
+        return one.task, one.model, one.recipe.replace(data=one.recipe.data.replace(nested=False))
 
     def known(name):
         return [settings(one) for one in study(f"anchor/{name}").experiments_of("quick")]
