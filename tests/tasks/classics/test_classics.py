@@ -111,6 +111,13 @@ def test_brackets_by_hand_their_splits_and_every_short_word():
     assert len(deep) == 4 and all(sum(row) == 3 for row in deep)
 
 
+def test_a_rare_word_is_found_also_if_it_is_not_among_the_first_drawn():
+    """A word of 16 brackets is 8 deep if it opens at each of 7 fair coins: one in 128, and 64 are drawn at first."""
+    rare = task("classics/brackets", length=16, depth=7, deeper=8)
+    words = torch.cat([rare.sample("deep", 1, seed).inputs for seed in range(12)])
+    assert (words[:, :8] < 2).all() and (words[:, 8:] >= 2).all()
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "splits"),
     [
