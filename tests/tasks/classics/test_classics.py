@@ -275,6 +275,14 @@ def test_a_strange_token_beside_balanced_and_repeated_sequences():
     assert (repeated.split_of(torch.tensor(sequences)) >= 0).tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize("shape", [(2, 7, 28), (2, 22, 3)])
+def test_regression_names_the_shape_that_it_reads(shape):
+    one = task("classics/linear-regression")
+    for read in (one.oracle, one.ideal):
+        with pytest.raises(SpecError, match=r"inputs: have shape .*; give \[batch, 22, 28\]"):
+            read(torch.zeros(shape))
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "problem"),
     [
