@@ -273,6 +273,7 @@ def test_a_strange_token_beside_balanced_and_repeated_sequences():
     sequences = [[1, 2, 1, 2, 1, 2], [1, 5, 1, 5, 1, 5], [-1, 2, -1, 2, -1, 2]]
     assert answers_to(repeated, *sequences) == [[2, 1, 2], [None] * 3, [None] * 3]
     assert (repeated.split_of(torch.tensor(sequences)) >= 0).tolist() == [True, False, False]
+    assert [one.split for one in repeated.render(torch.tensor(sequences))][1:] == ["nowhere", "nowhere"]
 
 
 @pytest.mark.parametrize("shape", [(2, 7, 28), (2, 22, 3)])
