@@ -134,6 +134,7 @@ REFUSED = [
     (Expression, "answer",
      ["", "x +", "__import__('os')", "x.y", "x[0]", "open(x)", "A(x, y)", "lambda: x", "x ** 9", "x if y else A",
       "nearest(x)", "nearest(x, {y: A}, y)", "first_after(3)", "pair(A, x)", "1.5", "'x'", "True", "A(*x)", "min(x)",
+      "first_after(x)", "pair(x, B, x)", "trained(A, y, x)",
       "f(x=1)", "x := 3", "(" * 300 + "x" + ")" * 300, "x" * 500, "{x: y}"]),
 ]  # fmt: skip
 

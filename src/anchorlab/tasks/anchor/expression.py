@@ -135,7 +135,7 @@ class Expression:
     @staticmethod
     def _fits(name: str, arguments: list[ast.expr]) -> bool:
         """Return whether a function, or the operation of a capital slot, takes these arguments."""
-        slots = [isinstance(argument, ast.Name) for argument in arguments]
+        slots = [isinstance(argument, ast.Name) and argument.id[:1].isupper() for argument in arguments]  # of anchors
         tables = [isinstance(argument, ast.Dict) for argument in arguments]
         if name == "nearest":
             return len(arguments) >= 2 and (not any(tables) or (len(arguments) == 2 and tables == [False, True]))
