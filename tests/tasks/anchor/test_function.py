@@ -318,6 +318,16 @@ def test_pairs_in_training_are_known_beside_a_rule_with_more_anchors() -> None:
     assert torch.equal(batch.answers, batch.latents["keys"][:, :1])  # all operations are the identity
 
 
+def test_an_anchor_repeated_anywhere_is_shown_where_it_is_and_does_not_make_splits_meet() -> None:
+    """In `A x ... A` the second anchor is free: one latent has several frames, all of one split."""
+    one = AnchorFunction(rules="A x ... A -> A(x)", placement={"length": 5}, separation={"modulus": 4})
+    (example,) = one.render(torch.tensor([[3, 40, 50, 60, 3]]))
+    assert [token.role for token in example.tokens] == ["anchor", "key", "noise", "noise", "anchor"]
+    proof = one.proof()
+    assert proof.holds and proof.numbers["meeting"] == 0
+    assert sum(proof.numbers["latents"].values()) == 6 * 81  # 3 + 2 + 1 frames, each with 81 keys
+
+
 def test_a_position_without_keys_is_passed_over() -> None:
     """Residues that hold nothing out behind most positions: test then uses the others, still uniformly."""
     rule = ModularResidue(by_position={2: (0, 1), 5: (2, 3)})

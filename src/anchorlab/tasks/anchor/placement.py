@@ -185,12 +185,12 @@ class Layout:
         ]
         return np.concatenate(ways), shown
 
-    def places(self, rule: int, latent: Latent, row: int) -> list[int]:
-        """Return the position of each written token of one latent, repeats included."""
-        pattern = self.patterns[rule]
-        first = [*latent.anchor_positions[row][: len(pattern.anchors)], *latent.key_positions[row][: len(pattern.keys)]]
-        ways = self.assignments[rule]
-        found: list[int] = ways[(ways[:, list(pattern.first)] == first).all(axis=1)][0].tolist()
+    def places(self, rule: int, sequence: Int[np.ndarray, "position"]) -> list[int]:
+        """Return the position of each written token of a sequence that fits a rule, repeats included."""
+        codes, rules, ways = self._candidates
+        with np.errstate(over="ignore"):
+            at = np.searchsorted(codes, (self.vocabulary.is_anchor(sequence) * self._code).sum())
+        found: list[int] = self.assignments[rule][ways[at, rules[at].tolist().index(rule)]].tolist()
         return found
 
     def write(
