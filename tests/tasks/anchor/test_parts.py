@@ -294,6 +294,8 @@ REFUSED = [
     (lambda: Vocabulary(items=(20, 201)), r"items: 20\.\.201 is not a range"),
     (lambda: Vocabulary(size=1), "size"),
     (lambda: Vocabulary.parse({"sizes": 9}), "did you mean 'size'"),
+    *((lambda other=other: layout("A x", other), f"pattern: `{other}` lacks an anchor or a key; write both")
+      for other in ("3", "A ... B", "x")),
     (lambda: layout("A ... x", vocabulary=MANY), "leaves the position of a key open"),
     (lambda: layout("x ... A", vocabulary=MANY), "leaves the position of a key open"),
     (lambda: layout("A B C D E F G H x", vocabulary=MANY), "frames|combinations"),

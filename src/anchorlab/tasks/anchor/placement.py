@@ -49,6 +49,8 @@ class Placement(Spec):
                         f"choices.{slot}", f"{anchor} is not an anchor", f"choose from {sorted(vocabulary.anchors)}"
                     )
         for pattern in patterns:
+            if not (pattern.anchors and pattern.keys):
+                raise SpecError("pattern", f"`{pattern.text}` lacks an anchor or a key", "write both, such as `A x`")
             for slot in pattern.anchors:
                 if slot.isdigit() and int(slot) not in vocabulary.anchors:
                     raise SpecError(
