@@ -1,5 +1,7 @@
 """The noisy associative memory: descent of many at once, and its gradient flow in two unknowns and whole."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -177,7 +179,7 @@ REFUSED = [
       for alpha in (0.0, 1.0, -0.1) for ask in (b_limit, a_offset, lemma_a_offset, rank_one_coefficient)),
     *((lambda alpha=alpha: gradient_flow(alpha, FLOW_TIMES), r"^alpha:") for alpha in (0.0, 1.0, -0.1)),
     *((lambda times=times: gradient_flow(0.3, np.array(times)), r"^time: does not ascend")
-      for times in ([], [1.0, 1.0], [2.0, 1.0], [-1.0, 1.0])),
+      for times in ([], [1.0, 1.0], [2.0, 1.0], [-1.0, 1.0], [0.0], [0.0, math.nan, 1.0], [0.0, math.inf])),
 ]  # fmt: skip
 
 

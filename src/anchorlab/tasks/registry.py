@@ -141,7 +141,7 @@ def shared(maker: object, arguments: str, build: Callable[[], Task]) -> Task:
     """
     key = maker, arguments
     found = _shared.get(key)
-    if found is None:
+    if found is None or getattr(found, "digest", False):  # a task of a file is built anew: the file may have changed
         found = _shared[key] = build()
         _newest.append(found)
     return found

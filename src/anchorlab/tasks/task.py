@@ -191,7 +191,7 @@ class Task(Spec, Drawable):
                 tuple(Token(_text(value, self.text_of), "token") for value in sequence),
                 tuple(_in_words(step, row, self.text_of) for step in found.trace),
                 _text(found.answers[row, -1], self.text_of) if found.known[row, -1] else "unknown",
-                self.splits[max(sides[row], 0)],
+                self.splits[sides[row]] if sides[row] >= 0 else "nowhere",
             )
             for row, sequence in enumerate(inputs.cpu())
         ]

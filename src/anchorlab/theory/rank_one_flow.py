@@ -138,6 +138,6 @@ def check_alpha(alpha: float) -> float:
 
 
 def check_times(time: Curve) -> None:
-    """Raise `SpecError` for times that are negative or not strictly ascending."""
-    if len(time) == 0 or time[0] < 0 or (np.diff(time) <= 0).any():
+    """Raise `SpecError` for times that are negative or not strictly ascending, or end at 0 or never."""
+    if len(time) == 0 or not (time[0] >= 0 and 0 < time[-1] < np.inf and (np.diff(time) > 0).all()):
         raise SpecError("time", "does not ascend from 0 on", "sort the times and name each once")

@@ -284,6 +284,8 @@ def test_statistical_metrics_by_hand_and_distribution_targets() -> None:
         ({"rules": {"one": "A x -> x + 200"}}, "task.rules.one: `x \\+ 200` leaves the 201 tokens"),
         ({"rules": {}}, "task.rules"),
         ({"rivals": {"twice": "A(A(y))"}}, "task.rivals.twice: `A\\(A\\(y\\)\\)` mentions 'y'"),
+        ({"rivals": {"memorised": "trained(A, A, x)"}}, "task.rivals.memorised: .* but `A x` holds no pair of anchors"),
+        ({"rules": {"three": "A B C x -> trained(A, B, x)"}}, "task.rules.three: .* holds no pair of anchors"),
         ({"exceptions": {"4,3": "+1"}}, "task.exceptions.4,3: is not a pair of anchors"),
         ({"shares": {"4": 1}}, "task.shares.4: is not a group"),
         ({"group_by": "label"}, "task.group_by: labels are not statistical"),
@@ -307,6 +309,23 @@ def test_impossible_specs_name_the_field(fields: dict[str, object], message: str
     if fields.get("vocabulary") == {"anchors": [20]}:  # also where it is constructed directly
         with pytest.raises(SpecError, match=r"^vocabulary\.anchors: anchor 20"):
             AnchorFunction(**fields)
+
+
+def test_pairs_in_training_are_known_beside_a_rule_with_more_anchors() -> None:
+    one = AnchorFunction(rules={"pair": "x A B -> trained(A, B, x)", "three": "A B C x -> C(x)"})
+    batch = one.sample("train", 100, 0)
+    assert set(batch.latents["rule"].tolist()) == {0, 1}
+    assert torch.equal(batch.answers, batch.latents["keys"][:, :1])  # all operations are the identity
+
+
+def test_an_anchor_repeated_anywhere_is_shown_where_it_is_and_does_not_make_splits_meet() -> None:
+    """In `A x ... A` the second anchor is free: one latent has several frames, all of one split."""
+    one = AnchorFunction(rules="A x ... A -> A(x)", placement={"length": 5}, separation={"modulus": 4})
+    (example,) = one.render(torch.tensor([[3, 40, 50, 60, 3]]))
+    assert [token.role for token in example.tokens] == ["anchor", "key", "noise", "noise", "anchor"]
+    proof = one.proof()
+    assert proof.holds and proof.numbers["meeting"] == 0
+    assert sum(proof.numbers["latents"].values()) == 6 * 81  # 3 + 2 + 1 frames, each with 81 keys
 
 
 def test_a_position_without_keys_is_passed_over() -> None:

@@ -273,6 +273,16 @@ def test_an_answer_keeps_its_label_where_the_change_would_leave_the_vocabulary()
     assert found[1, 0].tolist() == pytest.approx([0, 0, 0, 0, 0, 0, 1, 0, 0, 0])
 
 
+def test_the_total_variation_of_an_answer_that_keeps_its_label_is_from_the_answer_alone() -> None:
+    """0.7 on the answer, 0.1 on the next token and 0.2 elsewhere; token 9 of 10 has no next one, so 0.3 elsewhere."""
+    answers = torch.tensor([[8], [9]])
+    batch = replace(scored_batch(answers, answers, torch.tensor([3])), rivals={"changed": torch.tensor([[9], [9]])})
+    outputs = torch.full((2, 1, 10), 0.2 / 8).scatter(2, torch.tensor([[[9]], [[8]]]), 0.1)
+    outputs = outputs.scatter(2, answers.unsqueeze(-1), 0.7).log()
+    found = Labels(probability=0.2).metrics(outputs, batch)["total variation"]
+    assert found.flatten().tolist() == pytest.approx([0.2, 0.3])
+
+
 MANY = Vocabulary(anchors=tuple(range(1, 9)))
 REFUSED = [
     (lambda: Vocabulary(anchors=(25,)), r"anchors: anchor 25 is among the items 20\.\.100"),
@@ -284,6 +294,8 @@ REFUSED = [
     (lambda: Vocabulary(items=(20, 201)), r"items: 20\.\.201 is not a range"),
     (lambda: Vocabulary(size=1), "size"),
     (lambda: Vocabulary.parse({"sizes": 9}), "did you mean 'size'"),
+    *((lambda other=other: layout("A x", other), f"pattern: `{other}` lacks an anchor or a key; write both")
+      for other in ("3", "A ... B", "x")),
     (lambda: layout("A ... x", vocabulary=MANY), "leaves the position of a key open"),
     (lambda: layout("x ... A", vocabulary=MANY), "leaves the position of a key open"),
     (lambda: layout("A B C D E F G H x", vocabulary=MANY), "frames|combinations"),

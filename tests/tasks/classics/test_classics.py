@@ -111,6 +111,13 @@ def test_brackets_by_hand_their_splits_and_every_short_word():
     assert len(deep) == 4 and all(sum(row) == 3 for row in deep)
 
 
+def test_a_rare_word_is_found_also_if_it_is_not_among_the_first_drawn():
+    """A word of 16 brackets is 8 deep if it opens at each of 7 fair coins: one in 128, and 64 are drawn at first."""
+    rare = task("classics/brackets", length=16, depth=7, deeper=8)
+    words = torch.cat([rare.sample("deep", 1, seed).inputs for seed in range(12)])
+    assert (words[:, :8] < 2).all() and (words[:, 8:] >= 2).all()
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "splits"),
     [
@@ -266,6 +273,15 @@ def test_a_strange_token_beside_balanced_and_repeated_sequences():
     sequences = [[1, 2, 1, 2, 1, 2], [1, 5, 1, 5, 1, 5], [-1, 2, -1, 2, -1, 2]]
     assert answers_to(repeated, *sequences) == [[2, 1, 2], [None] * 3, [None] * 3]
     assert (repeated.split_of(torch.tensor(sequences)) >= 0).tolist() == [True, False, False]
+    assert [one.split for one in repeated.render(torch.tensor(sequences))][1:] == ["nowhere", "nowhere"]
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 28), (2, 22, 3)])
+def test_regression_names_the_shape_that_it_reads(shape):
+    one = task("classics/linear-regression")
+    for read in (one.oracle, one.ideal):
+        with pytest.raises(SpecError, match=r"inputs: have shape .*; give \[batch, 22, 28\]"):
+            read(torch.zeros(shape))
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,12 @@ def test_the_card_tells_what_the_data_are(tmp_path):
     assert str(tmp_path) not in card
 
 
+def test_the_card_tells_distributions_from_ids_and_promises_no_independent_rows(tmp_path):
+    card = (export(task("associative/noisy", inputs=3), tmp_path / "out", "jsonl", n=3) / "README.md").read_text()
+    assert "predict at each of these positions: 4 numbers |" in card and "ids below 4" not in card
+    assert "independent draws" not in card  # three rows hold every input once
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_a_task_of_ones_own_has_its_own_description_and_licence(tmp_path, own):
     chosen = AnchorFunction(name="plus", operations={3: "+5"}) if own else task("anchor/identity")

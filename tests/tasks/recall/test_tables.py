@@ -13,6 +13,7 @@ from scipy import stats
 import anchorlab.tasks.recall.tables
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
+from anchorlab.tasks import parse_task, task
 from anchorlab.tasks.alias import AliasTable
 from anchorlab.tasks.recall.markov import MarkovChain, table_chain, table_characters, table_counts
 from anchorlab.tasks.recall.tables.rebuild import count_bigrams, rebuild
@@ -90,6 +91,18 @@ def test_counts_and_files_of_a_small_text(tmp_path: Path) -> None:
     table, index = rebuild(text, "small", tmp_path)
     assert json.loads(index.read_text()) == ["\n", "\r", "a", "b"]
     assert table.read_text() == "0,0,0,0\n1,0,0,0\n0,0,1,1\n0,1,0,0\n"
+
+
+def test_a_task_of_a_file_is_built_anew_from_the_file_as_it_is_now(tmp_path: Path) -> None:
+    table = tmp_path / "own_bigrams.csv"
+    (tmp_path / "own_characters.json").write_text('["a", "b"]')
+    table.write_text("1,1\n1,1\n")
+    before = task("recall/noisy", source=str(table))
+    table.write_text("0,1\n1,0\n")
+    now = task("recall/noisy", source=str(table))
+    assert now.chain.transition[:2, :2].tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(SpecError, match=r"digest: the table .* has changed since"):
+        parse_task(before.model_dump(mode="json"))
 
 
 def test_texts_and_names_without_a_table_are_refused(tmp_path: Path) -> None:

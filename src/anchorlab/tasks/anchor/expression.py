@@ -135,7 +135,7 @@ class Expression:
     @staticmethod
     def _fits(name: str, arguments: list[ast.expr]) -> bool:
         """Return whether a function, or the operation of a capital slot, takes these arguments."""
-        slots = [isinstance(argument, ast.Name) for argument in arguments]
+        slots = [isinstance(argument, ast.Name) and argument.id[:1].isupper() for argument in arguments]  # of anchors
         tables = [isinstance(argument, ast.Dict) for argument in arguments]
         if name == "nearest":
             return len(arguments) >= 2 and (not any(tables) or (len(arguments) == 2 and tables == [False, True]))
@@ -177,8 +177,10 @@ class _Evaluation:
                 (one, first), (other, second) = self.value(left), self.value(right)
                 with np.errstate(divide="ignore"):
                     value = _ARITHMETIC[type(op)](one, other)
-                divides = other != 0 if isinstance(op, ast.FloorDiv | ast.Mod) else True
-                return np.asarray(value), np.asarray(first & second & divides)
+                fits = other != 0 if isinstance(op, ast.FloorDiv | ast.Mod) else True
+                if isinstance(op, ast.Mult):
+                    fits = np.abs(np.multiply(one, other, dtype=np.float64)) < 2**63  # larger products would wrap
+                return np.asarray(value), np.asarray(first & second & fits)
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return self._call(name, arguments)
         raise AssertionError(ast.dump(node))

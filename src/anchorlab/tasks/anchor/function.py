@@ -210,7 +210,8 @@ class AnchorFunction(Task):
     @cached_property
     def reader(self) -> Reader:
         """The rules, ready to read latents and answers from sequences."""
-        trained = self.layout.frames.select(self.drawings["train"].frames).anchors.tolist()
+        frames = self.layout.frames.select(self.drawings["train"].frames).anchors.tolist()
+        trained = {tuple(anchor for anchor in anchors if anchor >= 0) for anchors in frames}
         return Reader(
             layout=self.layout,
             separation=self.separation,

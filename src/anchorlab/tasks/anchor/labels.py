@@ -100,11 +100,13 @@ class Labels(Spec):
         soft = self.targets == "distribution"
         answers = batch.answers.argmax(dim=-1) if soft else batch.answers
         kept, other = probability(outputs, answers), probability(outputs, batch.rivals[CHANGED])
-        elsewhere = 1 - kept - other
+        changes = (batch.rivals[CHANGED] != answers).to(kept.dtype)  # 0 where the change would leave the vocabulary
+        share, second = self.share * changes, other * changes
+        elsewhere = 1 - kept - second
         return {
             "accuracy": correct(outputs, answers),
             "label accuracy": correct(outputs, batch.targets.argmax(dim=-1) if soft else batch.targets),
             "probability of answer": kept,
             "probability of changed": other,
-            "total variation": ((kept - 1 + self.share).abs() + (other - self.share).abs() + elsewhere) / 2,
+            "total variation": ((kept - 1 + share).abs() + (second - share).abs() + elsewhere) / 2,
         }

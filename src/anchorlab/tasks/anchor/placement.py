@@ -49,6 +49,8 @@ class Placement(Spec):
                         f"choices.{slot}", f"{anchor} is not an anchor", f"choose from {sorted(vocabulary.anchors)}"
                     )
         for pattern in patterns:
+            if not (pattern.anchors and pattern.keys):
+                raise SpecError("pattern", f"`{pattern.text}` lacks an anchor or a key", "write both, such as `A x`")
             for slot in pattern.anchors:
                 if slot.isdigit() and int(slot) not in vocabulary.anchors:
                     raise SpecError(
@@ -185,12 +187,12 @@ class Layout:
         ]
         return np.concatenate(ways), shown
 
-    def places(self, rule: int, latent: Latent, row: int) -> list[int]:
-        """Return the position of each written token of one latent, repeats included."""
-        pattern = self.patterns[rule]
-        first = [*latent.anchor_positions[row][: len(pattern.anchors)], *latent.key_positions[row][: len(pattern.keys)]]
-        ways = self.assignments[rule]
-        found: list[int] = ways[(ways[:, list(pattern.first)] == first).all(axis=1)][0].tolist()
+    def places(self, rule: int, sequence: Int[np.ndarray, "position"]) -> list[int]:
+        """Return the position of each written token of a sequence that fits a rule, repeats included."""
+        codes, rules, ways = self._candidates
+        with np.errstate(over="ignore"):
+            at = np.searchsorted(codes, (self.vocabulary.is_anchor(sequence) * self._code).sum())
+        found: list[int] = self.assignments[rule][ways[at, rules[at].tolist().index(rule)]].tolist()
         return found
 
     def write(

@@ -151,7 +151,8 @@ def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row
     columns = latents.columns()
     sets = [columns[drawn & (side == index)] for index in range(len(splits))]
     counts = dict(zip(splits, map(len, sets), strict=True))
-    together = np.concatenate(sets)
+    # a latent counts once in each split: it may come from several frames, which differ in where a token is repeated
+    together = np.concatenate([np.unique(one, axis=0) for one in sets])
     meeting = len(together) - len(np.unique(together, axis=0))
     seen = {
         what: {

@@ -1,5 +1,6 @@
 """Render sequences of anchor functions as readable examples."""
 
+import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
@@ -28,7 +29,7 @@ def _example(reader: Reader, found: Found, row: int, tokens: list[int], split: s
     pattern, latent = one.pattern, found.latent
     anchors, keys = latent.anchors[row].tolist(), latent.keys[row].tolist()
     held = dict(zip(pattern.anchors, anchors, strict=False)) | dict(zip(pattern.keys, keys, strict=False))
-    where = reader.layout.places(rule, latent, row)
+    where = reader.layout.places(rule, np.array(tokens))
     roles = ["noise"] * len(tokens)
     for place, slot in zip(where, pattern.places, strict=True):
         roles[place] = "anchor" if slot < len(pattern.anchors) else "key"

@@ -46,10 +46,11 @@ def draw_split(
     random, wanted = generator(seed, "sequences", split), task.splits.index(split)
     found, drawn, count = [torch.from_numpy(draw(random, 0))], 0, 0
     while count < n:
-        several = torch.from_numpy(draw(random, max(_LEAST_DRAWN, 2 * (n - count))))
+        # as long as none is found, twice as many each time
+        several = torch.from_numpy(draw(random, max(_LEAST_DRAWN, 2 * (n - count), 0 if count else drawn)))
         found.append(several[split_of(several) == wanted])
         drawn, count = drawn + len(several), count + len(found[-1])
-        if count * _TOO_RARE < drawn:
+        if max(count, 1) * _TOO_RARE < drawn:
             problem = f"{count} of {drawn:,} drawn sequences belong to the split"
             raise SpecError("split", problem, "choose longer sequences or other limits")
     return torch.cat(found)[:n]

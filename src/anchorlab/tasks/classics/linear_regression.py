@@ -87,7 +87,9 @@ class LinearRegression(Task):
     def pairs(
         self, inputs: Float[Tensor, "batch position feature"]
     ) -> tuple[Float[Tensor, "batch example coordinate"], Float[Tensor, "batch example"]]:
-        """Return the points and the values of a sequence, in double precision."""
+        """Return the points and the values of a sequence, in double precision. Errors: `SpecError` for other shapes."""
+        if inputs.shape[1:] != (wanted := (self.shape.length, self.shape.input_size)):
+            raise SpecError("inputs", f"have shape {tuple(inputs.shape)}", f"give [batch, {wanted[0]}, {wanted[1]}]")
         values = inputs.cpu().double()
         return values[:, 0::2, : self.dimension], values[:, 1::2, self.dimension]
 

@@ -149,7 +149,7 @@ def _rows(card: Card) -> Iterator[str]:
     for part in card.parts:
         numbers = f"{part.rows} | {part.distinct} | {part.size} | `{part.sha256}`"
         yield f"| {_plain(part.split)} | `{part.place}` | {numbers} |"
-    yield from ("", "Rows are independent draws, so a sequence can occur more than once.", "")
+    yield from ("", "A sequence can occur more than once.", "")
     renamed = [part for part in card.parts if part.file_name != part.split]
     if renamed:
         names = ", ".join(f"`{part.split}` is called `{part.file_name}`" for part in renamed)
@@ -165,11 +165,11 @@ def _rows(card: Card) -> Iterator[str]:
     shape = card.task.shape
     tokens = shape.inputs == "tokens"
     inputs = f"token ids below {shape.input_size}" if tokens else f"vectors of {shape.input_size} numbers"
-    outputs = f"ids below {shape.output_size}" if card.task.loss == "cross_entropy" else f"{shape.output_size} numbers"
     yield from ("## Columns", "", "| column | type | meaning |", "|---|---|---|")
     for column, kind in card.parts[0].columns.items():
         rule = column.removeprefix(RIVAL)
         meaning = _MEANINGS[RIVAL if rule != column else column]
+        outputs = f"ids below {shape.output_size}" if kind[-1] == "int64" else f"{shape.output_size} numbers"
         meaning = meaning.format(inputs=f"{shape.length} {inputs}", outputs=outputs, rule=rule)
         yield f"| `{column}` | {' of '.join(kind)} | {meaning} |"
     yield ""

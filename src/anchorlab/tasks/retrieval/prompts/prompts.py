@@ -170,7 +170,7 @@ class RetrievalPrompts(Task):
     def questions(self, n: int, seed: int = 0, split: str = "test") -> tuple[Question, ...]:
         """Draw `n` questions as texts, the same as `sample(split, n, seed)` draws as tokens.
 
-        With the same seed and other `asked_steps`, the premises stay the same.
+        With the same seed, the premises are the same for each single depth in `asked_steps`; several reorder them.
         Errors: `SpecError` for an unknown split or a negative number.
         """
         batch, words = self.sample(split, n, seed), self.words
