@@ -57,7 +57,7 @@ def truncate(
         Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, the default for runs, or a list such as
         `0,0.01,0.05,0.2,0.5`, the default for pretrained models.
     metric
-        Metric to optimise in a run: `loss`, the default, is minimised; any other metric is maximised.
+        Metric to optimise in a run: `loss`, the default, and `error` are minimised; any other is maximised.
     split
         Split of a run's task to measure on; by default the last.
     n
