@@ -250,6 +250,14 @@ def test_a_sequence_without_a_batch_is_named():
     assert said.stdout.splitlines() == [one] * len(SMALL)
 
 
+def test_there_may_be_no_sequences_and_no_positions(spec):
+    model, inputs = drawn(spec), inputs_of(spec)
+    every, outputs = model(inputs).shape[1:]
+    assert model(inputs[:0]).shape == (0, every, outputs)
+    if not last_alone(spec):
+        assert model(inputs, torch.tensor([], dtype=torch.int64)).shape == (len(inputs), 0, outputs)
+
+
 def test_hooks_within_hooks_and_a_tap_are_all_called_the_outer_first(spec=SMALL["decoder"]):
     model, site, seen = drawn(spec), "blocks.1.hook_resid_pre", []
     with model.hooks({site: torch.zeros_like}), model.hooks({site: seen.append, "hook_embed": seen.append}):
