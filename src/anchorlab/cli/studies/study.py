@@ -274,10 +274,12 @@ def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner
     from anchorlab.spec import unknown_name
     from anchorlab.studies.members import run_with_parts
 
-    every = {one.label: one for planned in plan for one in planned.study.experiments_of(planned.profile)}
-    if strange := [label for label in labels if label not in every]:
-        raise unknown_name("only", strange[0], every, "experiment")
-    chosen, where = [every[label] for label in labels], runner.where
+    every = [one for planned in plan for one in planned.study.experiments_of(planned.profile)]
+    known = {one.label for one in every}  # several studies may have experiments of one label
+    if strange := [label for label in labels if label not in known]:
+        raise unknown_name("only", strange[0], known, "experiment")
+    named = {one.cell.address: one for label in labels for one in every if one.label == label}
+    chosen, where = list(named.values()), runner.where
     if dry_run:
         print_forecast(chosen, runner.store, where.workers, where.device, runner.quiet)
         return 0
