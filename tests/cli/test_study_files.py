@@ -72,6 +72,8 @@ def test_some_experiments_alone_are_forecast_and_not_trained_in_a_dry_run(anchor
     (cell,) = json.loads(said.out)["cells"]
     assert (said.code, cell["label"], cell["state"]) == (0, "mine", "new")
     assert not any(one.endswith("spec.json") for one in said.new_files)
+    said = anchorlab("study", "cli_only.py", "--only", "mine", "--report", "page.html")
+    assert (said.code, said.err) == (2, "anchorlab: report: cannot be combined with --only; leave out one of them\n")
     words = ("--only", "mine", "--model.width", "4,6", "--dry-run", "--workers", "1", "--json")
     cells = json.loads(anchorlab("study", "cli_only.py", *words).out)["cells"]  # of two studies, with one label
     assert [one["label"] for one in cells] == ["mine", "mine"] and len({one["run"] for one in cells}) == 2

@@ -233,6 +233,8 @@ def study(
     for option, given in (("report", report is not None), ("only", bool(only)), ("dry-run", dry_run)):
         if claim and given:
             raise SpecError(option, "cannot be combined with --claim", "leave out one of them")
+    if only and report is not None:
+        raise SpecError("report", "cannot be combined with --only", "leave out one of them")
     check_file(report, "report")
     on = where.backend()
     access = of.access(" ".join([*(one.profile for one in plan), str(of.address())]))
