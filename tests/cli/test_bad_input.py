@@ -193,7 +193,7 @@ def test_an_error_that_speaks_of_memory_keeps_its_traceback(anchorlab, small, mo
         anchorlab("train", "anchor/identity", *small)
 
 
-@pytest.mark.parametrize("command", [["train"], ["study"], ["study", "--dry-run"]])
+@pytest.mark.parametrize("command", [["train"], ["train", "--dry-run"], ["study"], ["study", "--dry-run"]])
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,8 +1,10 @@
 import json
+from typing import Literal
 
 import pytest
 
 from anchorlab.cli.removed import REMOVED
+from anchorlab.models import ModelSpec
 
 COLUMNS = 80
 
@@ -47,6 +49,17 @@ def test_models_and_their_fields(anchorlab):
     assert "layers          4" in shown.out and "torch or gamma" in shown.out and shown.new_files == set()
     assert max(map(len, shown.out.splitlines())) <= COLUMNS
     assert "did you mean 'recall'" in anchorlab("models", "recal").err
+
+
+def test_a_field_of_a_model_without_a_default_is_required(anchorlab, monkeypatch):
+    class Narrow(ModelSpec):
+        kind: Literal["mine-narrow"] = "mine-narrow"
+        width: int
+
+    monkeypatch.setitem(ModelSpec.registry, "mine-narrow", Narrow)
+    (field,) = json.loads(anchorlab("models", "mine-narrow", "--json").out)["fields"]
+    assert field == {"name": "width", "default": None, "required": True, "meaning": ""}
+    assert anchorlab("models", "mine-narrow").out.split()[-2:] == ["width", "required"]
 
 
 def test_show_prints_answer_and_trace_and_colours_the_parts_of_a_sequence(anchorlab, monkeypatch):

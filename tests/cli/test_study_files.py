@@ -66,6 +66,19 @@ def test_one_claim_alone_is_printed_and_not_kept(anchorlab, workplace):
         assert (said.code, said.err) == (2, refused)
 
 
+def test_some_experiments_alone_are_forecast_and_not_trained_in_a_dry_run(anchorlab, workplace):
+    write(workplace, "cli_only")
+    said = anchorlab("study", "cli_only.py", "--only", "mine", "--dry-run", "--workers", "1", "--json")
+    (cell,) = json.loads(said.out)["cells"]
+    assert (said.code, cell["label"], cell["state"]) == (0, "mine", "new")
+    assert not any(one.endswith("spec.json") for one in said.new_files)
+    said = anchorlab("study", "cli_only.py", "--only", "mine", "--report", "page.html")
+    assert (said.code, said.err) == (2, "anchorlab: report: cannot be combined with --only; leave out one of them\n")
+    words = ("--only", "mine", "--model.width", "4,6", "--dry-run", "--workers", "1", "--json")
+    cells = json.loads(anchorlab("study", "cli_only.py", *words).out)["cells"]  # of two studies, with one label
+    assert [one["label"] for one in cells] == ["mine", "mine"] and len({one["run"] for one in cells}) == 2
+
+
 def test_a_file_and_a_study_of_ours_one_after_the_other(anchorlab, workplace):
     write(workplace, "cli_both")
     said = anchorlab("study", "cli_both.py", "retrieval/information-flow", "--profile", "smoke", "--json")

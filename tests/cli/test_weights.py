@@ -133,6 +133,7 @@ def test_names_the_best_cut_of_each_matrix(anchorlab, address, workplace):
     [
         (("--rho", "1:0:0.1"), "rho: '1:0:0.1' is not a range; write start:end:step, such as 0:1:0.05"),
         (("--rho", "half"), "rho: cannot read 'half'; write 0:1:0.05, or a list such as 0,0.1,0.5"),
+        (("--rho", "0,1.5"), "anchorlab: rho: [0.0, 1.5] are not fractions of the rank; give some from 0 to below 1"),
         (("-n", "0"), "n: cannot measure on 0 sequences"),
     ],
 )

@@ -53,6 +53,16 @@ def test_components_behind_the_largest_are_kept_a_band_or_all_the_smallest(skip,
     np.testing.assert_allclose(found, [*expected.S[kept], *[0.0] * (3 - rank)], atol=1e-12)
 
 
+def test_more_components_of_a_product_may_be_kept_than_fit_between_its_factors():
+    first, second = known_matrix([3.0, 2.0], 5, 2, seed=0)[0], known_matrix([4.0, 1.0], 2, 6, seed=1)[0]
+    weights, cut = {"A": first[None], "B": second[None]}, Truncate(weight="A @ B", rank=4, skip=1)
+    edited = apply_edits(weights, [cut])
+    exact = np.linalg.svd((first @ second).numpy())
+    np.testing.assert_allclose(
+        (edited["A"] @ edited["B"])[0], exact.S[1] * np.outer(exact.U[:, 1], exact.Vh[1]), atol=1e-12
+    )
+
+
 def test_what_skips_no_component_is_written_as_before_and_too_many_are_refused():
     assert Truncate(weight="W", rank=2).model_dump() == {
         "kind": "truncate", "weight": "W", "fraction": None, "rank": 2,

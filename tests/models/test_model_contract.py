@@ -250,6 +250,22 @@ def test_a_sequence_without_a_batch_is_named():
     assert said.stdout.splitlines() == [one] * len(SMALL)
 
 
+def test_there_may_be_no_sequences_and_no_positions(spec):
+    model, inputs = drawn(spec), inputs_of(spec)
+    every, outputs = model(inputs).shape[1:]
+    assert model(inputs[:0]).shape == (0, every, outputs)
+    if not last_alone(spec):
+        assert model(inputs, torch.tensor([], dtype=torch.int64)).shape == (len(inputs), 0, outputs)
+
+
+def test_hooks_within_hooks_and_a_tap_are_all_called_the_outer_first(spec=SMALL["decoder"]):
+    model, site, seen = drawn(spec), "blocks.1.hook_resid_pre", []
+    with model.hooks({site: torch.zeros_like}), model.hooks({site: seen.append, "hook_embed": seen.append}):
+        model(inputs_of(spec), tap=lambda name, value: value + 1)
+    assert len(seen) == 2 and seen[0].abs().max() > 0  # of the stream, which the outer hook has set to zero:
+    assert not seen[1].any()
+
+
 # A user's own module needs nothing of ours.
 class Recurrent(nn.Module):
     def __init__(self, shape: TaskShape, width: int) -> None:

@@ -202,6 +202,7 @@ def test_impossible_specs_are_refused_at_their_field(spec, changes, field):
         ({"heads": 5}, (5, 400, 80)),
         ({"heads": 3, "width": 32, "head_width": 7}, (3, 32, 7)),
         ({"heads": 1, "width": 32, "head_width": 64}, (1, 32, 64)),
+        ({"heads": 3, "width": 10, "head_width": 3}, (3, 10, 3)),  # 10 // 3, which does not follow from them
         ({"head_width": 100}, (4, 400, 100)),
     ],
 )

@@ -126,10 +126,11 @@ class DecoderSpec(ModelSpec):
     def __repr_args__(self) -> Iterable[tuple[str, Any]]:
         """Yield what a user would write: `head_width` only if it does not follow from width and heads."""
         apart = dict(super().__repr_args__())
-        follows = self.width // self.heads if apart.keys() & {"width", "heads"} else 64
+        shared = apart.keys() & {"width", "heads"}
+        follows = self.heads * self.head_width == self.width if shared else self.head_width == 64
         return {
             **{name: value for name, value in apart.items() if name != "head_width"},
-            **({} if self.head_width == follows else {"head_width": self.head_width}),
+            **({} if follows else {"head_width": self.head_width}),
         }.items()
 
     def _switches(self, switch: Each | tuple[Each, ...]) -> tuple[Each, ...]:

@@ -80,8 +80,10 @@ class Truncate(Spec):
         """Return the truncated matrices by name, each `[member input output]`; no entries if the rank stays full."""
         names = self.names(weights)
         factors = [weights[name] for name in names]
-        rank = self._kept([factor.shape[1:] for factor in factors])
-        if not self.skip and rank >= min(size for factor in factors for size in factor.shape[1:]):
+        # the rank of a product is at most the size between its factors
+        most = min(size for factor in factors for size in factor.shape[1:])
+        rank = min(self._kept([factor.shape[1:] for factor in factors]), most)
+        if not self.skip and rank == most:
             return {}
         changed = [torch.zeros_like(factor) for factor in factors]
         if rank:

@@ -63,11 +63,14 @@ class Model(nn.Module):
             if site not in self.sites:
                 raise unknown_name("hooks", site, self.sites, "site")
 
-        def tap(site: str, value: Tensor) -> Tensor:
-            found = functions[site](value) if site in functions else None
-            return value if found is None else found
-
         def tapped(module: nn.Module, given: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            before = named.get("tap", identity_tap)  # of the caller, or of hooks around these
+
+            def tap(site: str, value: Tensor) -> Tensor:
+                value = before(site, value)
+                found = functions[site](value) if site in functions else None
+                return value if found is None else found
+
             return given, {**named, "tap": tap}
 
         handle = self.register_forward_pre_hook(tapped, with_kwargs=True)

@@ -278,7 +278,7 @@ class GatedAttention(nn.Module):
         return affine(tap(f"{self.name}.hook_post", read * functional.silu(affine(asked, self.W_gate))), self.W_O)
 
     def _by_head(self, x: Float[Tensor, "batch position inner"]) -> Float[Tensor, "batch position head part"]:
-        return x.view(*x.shape[:2], self.heads, -1)
+        return torch.unflatten(x, -1, (self.heads, -1))
 
 
 def _states(

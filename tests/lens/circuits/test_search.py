@@ -382,6 +382,7 @@ REFUSED = [
     ({"split": "tst"}, r"^split: unknown split 'tst'; did you mean 'test'"),
     *(({"sequences": few}, rf"^sequences: {few} are too few; give at least 1") for few in (0, -1)),
     ({"threshold": 0.1, "rise": 0.02}, r"^rise: says again what the threshold says; give one of them"),
+    ({"threshold": float("nan")}, r"^threshold: nan is below the model's loss 0\.0\d+; raise it, or train"),
     ({"threshold": 0.001}, r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train"),
     ({"model": linear()}, r"^pattern: has weights outside 0\.\.1; a head of linear attention has no shares"),
     ({"model": FNNSpec(width=4).build(IDENTITY.shape)}, "no attention to explain"),

@@ -73,6 +73,7 @@ def test_the_best_cut_is_the_lowest_loss_or_the_highest_of_anything_else():
     assert lowest.select("weight", "rank").rows() == [("B", 0), ("A", 2)]  # of equal losses the smaller rank
     assert lowest["change"].to_list() == pytest.approx([-1.5, -1.0])
     assert highest.select("weight", "rank").rows() == [("A", 2), ("B", 4)]
+    assert best_truncations(table.with_columns(pl.col("metric").replace("loss", "error")), "error").equals(lowest)
     with pytest.raises(SpecError, match="unknown metric 'rihgt'; did you mean 'right'"):
         best_truncations(table, "rihgt")
 

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from anchorlab.cli.inspect.measured import Measured
 from anchorlab.cli.options import shared
+from anchorlab.cli.options.fields import as_written
 from anchorlab.cli.terminal.output import Rows, check_file, hand_out, waiting
 from anchorlab.errors import SpecError
 
@@ -56,7 +57,7 @@ def truncate(
         Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, the default for runs, or a list such as
         `0,0.01,0.05,0.2,0.5`, the default for pretrained models.
     metric
-        Metric to optimise in a run: `loss`, the default, is minimised; any other metric is maximised.
+        Metric to optimise in a run: `loss`, the default, and `error` are minimised; any other is maximised.
     split
         Split of a run's task to measure on; by default the last.
     n
@@ -91,16 +92,18 @@ def truncate(
     from anchorlab.runs import Store
 
     of = Measured(run, store)
-    table = truncations(
-        of.trained,
-        weights or ["blocks.**"],
-        fractions,
-        split=split,
-        size=n,
-        step=step,
-        keep=Store(store).root / "truncations" / of.address,
-        progress=not json,
-    )
+    keep = Store(store).root / "truncations" / of.address
+    with as_written(["rho"], {"rho": "fractions"}):
+        table = truncations(
+            of.trained,
+            weights or ["blocks.**"],
+            fractions,
+            split=split,
+            size=n,
+            step=step,
+            keep=keep,
+            progress=not json,
+        )
     found = best_truncations(table, metric)
     title = f"{of.label}: {metric} by matrix and fraction of its rank"
     of.draw(figure, lambda: _heat_map(title, "over members", *_means(table, metric), metric))
@@ -171,13 +174,11 @@ def _truncate_model(
     with waiting(f"opening {name}", quiet=json):
         model = pretrained(name, revision, download=download)
     halves = [half for half in split_by_unit(asked) if half]
-    search = search_truncations(
-        Questions(model, halves[0]),
-        weights or ["blocks.**"],
-        fractions or FRACTIONS,
-        keep=Store(store).root / "truncations" / "language",
-        progress=not json,
-    )
+    asking, keep = Questions(model, halves[0]), Store(store).root / "truncations" / "language"
+    with as_written(["rho"], {"rho": "fractions"}):
+        search = search_truncations(
+            asking, weights or ["blocks.**"], fractions or FRACTIONS, keep=keep, progress=not json
+        )
     best = search.best()
     reported = Questions(model, halves[-1])
     before, after = reported.answers(), reported.answers(edited_weights(model, [best]))

@@ -233,6 +233,8 @@ def study(
     for option, given in (("report", report is not None), ("only", bool(only)), ("dry-run", dry_run)):
         if claim and given:
             raise SpecError(option, "cannot be combined with --claim", "leave out one of them")
+    if only and report is not None:
+        raise SpecError("report", "cannot be combined with --only", "leave out one of them")
     check_file(report, "report")
     on = where.backend()
     access = of.access(" ".join([*(one.profile for one in plan), str(of.address())]))
@@ -240,7 +242,7 @@ def study(
         raise SpecError("parts", f"{missing[0]} is not a folder", "name a folder of runs")
     runner = _Runner(kept, of, access, where, on, list(map(Store, parts or ())), claim or (), quiet=json)
     if only:
-        return _train_only(plan, only, runner)
+        return _train_only(plan, only, runner, dry_run)
     if dry_run:
         _print_forecast(plan, runner)
         return 0
@@ -269,16 +271,21 @@ def study(
     return max(outcome.code for outcome in outcomes)
 
 
-def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner) -> int:
+def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner, dry_run: bool) -> int:
+    from anchorlab.cli.terminal.forecast import print_forecast
     from anchorlab.spec import unknown_name
     from anchorlab.studies.members import run_with_parts
 
-    every = {one.label: one for planned in plan for one in planned.study.experiments_of(planned.profile)}
-    if strange := [label for label in labels if label not in every]:
-        raise unknown_name("only", strange[0], every, "experiment")
-    chosen = [every[label] for label in labels]
+    every = [one for planned in plan for one in planned.study.experiments_of(planned.profile)]
+    known = {one.label for one in every}  # several studies may have experiments of one label
+    if strange := [label for label in labels if label not in known]:
+        raise unknown_name("only", strange[0], known, "experiment")
+    named = {one.cell.address: one for label in labels for one in every if one.label == label}
+    chosen, where = list(named.values()), runner.where
+    if dry_run:
+        print_forecast(chosen, runner.store, where.workers, where.device, runner.quiet)
+        return 0
     with shown(not runner.quiet) as show:
-        where = runner.where
         runs = run_with_parts(chosen, runner.store, runner.parts, where.workers, where.device, show, runner.on)
     shown_runs = Rows(("experiment", "run"), [(one.experiment.label, one.run.address) for one in runs])
     hand_out(runner.quiet, shown_runs.data, [shown_runs])

@@ -30,7 +30,7 @@ def models(
         hand_out(json, lambda: found, [Rows(("kind", "model"), [(one["kind"], one["model"]) for one in found])])
         return
     paragraphs = cleandoc(kinds[kind].__doc__ or "").split("\n\n")
-    rows = [(one["name"], _text(one["default"]), one["meaning"]) for one in found[0]["fields"]]
+    rows = [(one["name"], _default(one), one["meaning"]) for one in found[0]["fields"]]
     shown: list[str | Rows] = [" ".join(one.split()) + "\n" for one in paragraphs]
     hand_out(json, lambda: found[0], [*shown, Rows(("field", "default", "meaning"), rows)])
 
@@ -44,7 +44,7 @@ def _data(kind: str, spec: Any) -> dict[str, Any]:
     fields = [
         {
             "name": name,
-            "default": field.get_default(call_default_factory=True),
+            "default": None if field.is_required() else field.get_default(call_default_factory=True),
             "required": field.is_required(),
             "meaning": "; ".join(filter(None, (_choices(field.annotation), field.description))),
         }
@@ -58,5 +58,6 @@ def _choices(annotation: Any) -> str:
     return " or ".join(map(str, get_args(annotation))) if get_origin(annotation) is Literal else ""
 
 
-def _text(value: Any) -> str:
+def _default(field: dict[str, Any]) -> str:
+    value = "required" if field["required"] else field["default"]
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -49,10 +49,10 @@ def train(
     from anchorlab.runs.metrics import last_metrics
 
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
+    on = where.backend()
     if dry_run:
         print_forecast([experiment], Store(store), where.workers, where.device, json, execution=execution)
         return 0
-    on = where.backend()
     with shown(not json) as report, catch_warnings():
         simplefilter("ignore", DivergedWarning)
         trained = run([experiment], Store(store), where.workers, where.device, execution, report, on=on)[0]

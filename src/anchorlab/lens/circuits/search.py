@@ -97,7 +97,7 @@ def find_circuit(
         raise SpecError("model", f"has a loss of {own}", "choose a member or a checkpoint that did not diverge")
     if threshold is None:
         threshold = own + (_allowance(search, own) if rise is None else rise)
-    if own > threshold:
+    if not own <= threshold:  # also for a threshold that is no number
         problem = f"{threshold:.4g} is below the model's loss {own:.4g}"
         raise SpecError("threshold", problem, "raise it, or train longer")
     with phased(progress) as tell:

@@ -79,7 +79,7 @@ def truncations(
 def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars.DataFrame":
     """Return the best truncation of each matrix by the mean of a metric over members, the best matrix first.
 
-    For `loss` the lowest value is the best, for any other metric the highest; among equal values, the smallest rank
+    For `loss` and `error` the lowest value is the best, else the highest; among equal values, the smallest rank
     wins. Only the group `all` counts. The columns are weight, fraction, rank, value, full (the full model's value),
     change (value minus full).
     """
@@ -88,7 +88,7 @@ def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars
     metrics = table["metric"].unique().sort().to_list()
     if metric not in metrics:
         raise unknown_name("metric", metric, metrics, "metric")
-    sign = 1 if metric == "loss" else -1
+    sign = 1 if metric in ("loss", "error") else -1
     means = (
         table.filter((pl.col("metric") == metric) & (pl.col("group") == "all"))
         .group_by("weight", "fraction", "rank", maintain_order=True)
