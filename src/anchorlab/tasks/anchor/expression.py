@@ -177,10 +177,8 @@ class _Evaluation:
                 (one, first), (other, second) = self.value(left), self.value(right)
                 with np.errstate(divide="ignore"):
                     value = _ARITHMETIC[type(op)](one, other)
-                fits = other != 0 if isinstance(op, ast.FloorDiv | ast.Mod) else True
-                if isinstance(op, ast.Mult):
-                    fits = np.abs(np.multiply(one, other, dtype=np.float64)) < 2**63  # larger products would wrap
-                return np.asarray(value), np.asarray(first & second & fits)
+                divides = other != 0 if isinstance(op, ast.FloorDiv | ast.Mod) else True
+                return np.asarray(value), np.asarray(first & second & divides)
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return self._call(name, arguments)
         raise AssertionError(ast.dump(node))
