@@ -83,7 +83,7 @@ def cells() -> dict[str, Cell]:
         of_study("anchor/identity", "identity, 2000 sequences"),
         of_study("anchor/nine-tasks", "reading comprehension"),
         of_study("anchor/order", "classification", members=1),
-        of_study("anchor/composite", "composite, 4 layers", members=1),
+        of_study("anchor/nine-tasks", "composite, 4 layers", members=1),
         of_study("anchor/working-memory", "working memory", members=1),
         of_study("anchor/synonym", "synonyms, 10000 sequences", members=1),
         of_study("anchor/recitation", "recitation, 7000 sequences", members=2),

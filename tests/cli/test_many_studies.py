@@ -131,7 +131,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
     assert apart == {
         *(
             f"anchor/{name}"
-            for name in ("attention", "every-token", "learners", "mechanism", "open-questions", "order")
+            for name in ("attention", "composite", "every-token", "learners", "mechanism", "open-questions", "order")
         ),
         *("anchor/synonym", "anchor/phase-diagram", "anchor/reading-comprehension", "language/truncation-search"),
         *(f"classics/{name}" for name in ("associative-recall", "grokking", "in-context-regression")),

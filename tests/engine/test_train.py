@@ -292,9 +292,9 @@ def test_wrong_learners_are_refused(models, message):
     ("given", "message"),
     [
         ({"recipe": {"duration": 2}}, r"recipe: dict is not a recipe; write al\.Recipe\(\.\.\.\)$"),
-        ({"models": DecoderSpec}, r"models\.DecoderSpec\.kind: is missing"),
-        ({"models": 5}, r"models\.int\.kind: is missing"),
-        ({"models": ["lstm", nn.Linear(2, 2)]}, r"models\.Linear\.kind: is missing"),
+        ({"models": DecoderSpec}, r"models\.DecoderSpec: .* is not a model spec"),
+        ({"models": 5}, r"models\.int: .* is not a model spec"),
+        ({"models": ["lstm", nn.Linear(2, 2)]}, r"models\.Linear: .* is not a model spec"),
     ],
 )
 def test_what_is_not_a_learner_or_a_recipe_is_named(given, message):

@@ -199,6 +199,8 @@ def _named(models: Learners) -> dict[str, ModelSpec]:
     for name, model in pairs:
         if name in learners:
             raise SpecError("models", f"two are called {name!r}", "name them: models={'small': ..., 'large': ...}")
+        if not isinstance(model, str | Mapping | ModelSpec):
+            raise SpecError(f"models.{name}", f"{_name(model)} is not a model spec", "write al.DecoderSpec()")
         learners[name] = parse_model({"kind": model} if isinstance(model, str) else model, f"models.{name}")
     if not learners:
         raise SpecError("models", "there are none", "give at least one, such as 'decoder'")

@@ -5,8 +5,6 @@ from copy import deepcopy
 from functools import reduce
 from typing import Any, cast
 
-from pydantic_core import to_jsonable_python
-
 from anchorlab.errors import SpecError
 from anchorlab.runs import flat
 from anchorlab.spec import unknown_name
@@ -44,7 +42,7 @@ def value_at(experiment: Experiment, path: str) -> Any:
         return place[name]
     owner = reduce(lambda one, part: getattr(one, part, None), path.split(".")[:-1], cast("Any", experiment))
     if name in getattr(owner, "later", ()):  # left out of the JSON, since it has its default
-        return to_jsonable_python(getattr(owner, name))
+        return getattr(owner, name)
     raise unknown_name(path, name, place, "field")
 
 

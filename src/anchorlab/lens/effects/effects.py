@@ -208,7 +208,9 @@ def place_sizes(subject: Subject, sites: Sequence[str], intervention: Interventi
     return sizes
 
 
-def one_each(name: str, value: Shaped[Tensor, "..."], targets: Shaped[Tensor, "sequence scored ..."]) -> Tensor:
+def one_each(
+    name: str, value: Shaped[Tensor, "*any"], targets: Shaped[Tensor, "sequence scored *rest"]
+) -> Shaped[Tensor, "sequence scored"]:
     """Return a metric's values unchanged, or raise `SpecError` if it is not one number for each scored position."""
     if value.shape != targets.shape[:2]:
         problem = f"returns shape {tuple(value.shape)} for targets of shape {tuple(targets.shape)}"
