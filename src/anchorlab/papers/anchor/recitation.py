@@ -183,7 +183,7 @@ def _by_size(seen: Seen) -> Table:
 
 
 def _answers(seen: Seen) -> Table:
-    """Return the table of how often n and m are answered by direction: one is right, the other the last token."""
+    """Return the table of how often the answer is n or m, by direction: one is right, the other the last token."""
     answers = {
         f"{direction} asked, {token} answered": [
             float(at_end(run, "test", f"agrees: always {rule}", group=direction).mean()) for run in seen.runs.values()

@@ -107,7 +107,7 @@ class Seen(Reading):
 
     @property
     def changing(self) -> Bool[Tensor, "member batch"]:
-        """Whether the answer differs from the key plus the constant of the first anchor."""
+        """Whether the answer differs from the key plus the constant that the member learned for the first anchor."""
         return self.constants[:, self.which] != (self.batch.answers[:, :1] - self.keys)[:, 0]
 
 

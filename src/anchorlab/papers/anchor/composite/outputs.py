@@ -84,7 +84,7 @@ class Outputs:
 
     @cached_property
     def learned_first(self) -> Int[Tensor, "anchor member"]:
-        """The most common offset from the key at the first anchor, for each anchor that comes first."""
+        """The most common difference of output and key at an anchor that comes first, for each anchor."""
         return torch.stack([self.first[:, self.first_anchor == one].mode(dim=1).values for one in self.adds])
 
     def share_of_learned_first(self) -> Float[Tensor, "anchor member"]:

@@ -90,7 +90,7 @@ class Choices:
 
     @property
     def timed(self) -> list[Value]:
-        """The values whose learning time is compared with the base's."""
+        """The numbers of heads and layers whose learning time is compared with that of the base setting."""
         return [one for one in self.alone if one.amount in COMPARED.get(one.choice, ())]
 
 

@@ -203,7 +203,7 @@ def _comparison_table(answers: Answers) -> Table:
 
 
 def _compared(seen: Answered) -> dict[str, Sequence[Asked]]:
-    """Return equations by the order of their premises, their number of chains, and their distance."""
+    """Return groups of equations: by order of premises, by number of chains, and near or far from the question."""
     asked = sorted((one for own in seen.orders.values() for one in own), key=lambda one: one.question.distances[0])
     half = len(asked) // 2
     return {
