@@ -210,9 +210,9 @@ def place_sizes(subject: Subject, sites: Sequence[str], intervention: Interventi
 
 def one_each(
     name: str, value: Shaped[Tensor, "*any"], targets: Shaped[Tensor, "sequence scored *rest"]
-) -> Shaped[Tensor, "sequence scored"]:
-    """Return a metric's values unchanged, or raise `SpecError` if it is not one number for each scored position."""
-    if value.shape != targets.shape[:2]:
+) -> Shaped[Tensor, "*any"]:
+    """Return a metric's values unchanged, or raise `SpecError` unless there is one for each scored position."""
+    if value.numel() != targets.shape[:2].numel():
         problem = f"returns shape {tuple(value.shape)} for targets of shape {tuple(targets.shape)}"
         raise SpecError(name, problem, "return one number for each scored position, [sequence scored]")
     return value

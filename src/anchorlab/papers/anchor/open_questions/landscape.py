@@ -27,7 +27,7 @@ def rises(runs: Mapping[Value, TrainedRun]) -> dict[Value, Float[Tensor, "move s
 
 
 def compared(found: Mapping[Value, Float[Tensor, "move seed"]], choice: str) -> Float[Tensor, "value seed"]:
-    """Return the log of the rise of the loss if weights move by `MOVE`, at each value of a choice; NaN without a rise."""
+    """Return the log of the rise of the loss if weights move by `MOVE`, by value of a choice; NaN without a rise."""
     at = MOVES.index(MOVE)
     rise = torch.stack([one[at] for value, one in found.items() if value.choice == choice])
     return rise.where(rise > 0, torch.nan).log()
