@@ -100,16 +100,20 @@ class Expression:
             if isinstance(node, ast.Name) and not (node in called and node.id in _FUNCTIONS)
         )
 
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """The functions that the expression calls, such as `nearest`."""
+        return frozenset(_FUNCTIONS) & {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
+
     @property
     def reads_noise(self) -> bool:
         """Whether the answer depends on tokens outside the pattern."""
-        return any(isinstance(node, ast.Name) and node.id == "first_after" for node in ast.walk(self._tree))
+        return "first_after" in self.functions
 
     @property
     def may_be_nothing(self) -> bool:
         """Whether some rows may lack an answer: ties, division by zero, untrained pairs, or no item after an anchor."""
-        special = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)} & set(_FUNCTIONS)
-        return bool(special - {"min", "max", "pair"}) or any(
+        return bool(self.functions - {"min", "max", "pair"}) or any(
             isinstance(node, ast.FloorDiv | ast.Mod) for node in ast.walk(self._tree)
         )
 

@@ -54,7 +54,7 @@ class Rule:
 
 def check_names(answer: Expression, pattern: Pattern, field: str) -> None:
     """Raise `SpecError` if an answer mentions a slot that the pattern does not have, or pairs that it does not form."""
-    if "trained(" in answer.text.replace(" ", "") and len(pattern.anchors) != 2:
+    if "trained" in answer.functions and len(pattern.anchors) != 2:
         problem = f"`{answer.text:.80}` takes the pairs of training, but `{pattern.text}` holds no pair of anchors"
         raise SpecError(field, problem, "use trained only with two anchors")
     unknown = sorted(answer.names - set(pattern.slots))
