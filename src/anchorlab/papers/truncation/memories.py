@@ -1,7 +1,7 @@
 """Noisy recall: which memory each weight matrix holds.
 
 The weights of a trained recall model are read as memories: how strongly does each associate the embeddings of tokens
-and positions with each other and with the outputs?
+and positions with each other and with the outputs? Layers 0 and 1 are the paper's layers 1 and 2.
 
 Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
 """

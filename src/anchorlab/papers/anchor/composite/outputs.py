@@ -158,8 +158,8 @@ def _first_table(outputs: Outputs, layers: int) -> Table:
     given, learned = list(outputs.adds.values()), outputs.learned_first.mode(dim=1).values
     return column_table(
         f"Learned operation at the first anchor, {layers} layers (Fig 6)",
-        "Learned: the most common offset of the output at the first anchor from the key, that of most seeds. The loss "
-        "never asks for an output there. The first anchor cannot see the second.",
+        "Learned: what most seeds add to the key at the first anchor in most of their outputs there. The loss never "
+        "asks for an output at the first anchor, which cannot see the second.",
         {
             "anchor": list(outputs.adds),
             "given": _signed(given),

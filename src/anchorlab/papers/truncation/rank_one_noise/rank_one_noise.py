@@ -149,7 +149,7 @@ def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
     return Measurement(farthest.slope, detail=each)
 
 
-@claim("Lemma E.3", "log alpha / (1 - alpha)", at_most(0.001), exact=True)
+@claim("Lemma E.3", "log(alpha / (1 - alpha))", at_most(0.001), exact=True)
 def b_limit(seen: Seen) -> float:
     """b = log(P(noise) / P(right)) goes to log(alpha / (1 - alpha)).
 
