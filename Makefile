@@ -1,5 +1,5 @@
 # make demo: the identity study from a bare clone, with its report.
-# make test: the tests that run on every machine; six minutes with the installation.
+# make test: the tests that run on every machine; nine minutes with the installation, on two cores without AVX-512.
 # make test-rest: the tests that this leaves out, with a browser, harnesses and language models.
 # .ci/run: every gate.   make nightly: every test, also slow and repeated ones; its page is build/nightly.txt.
 # make test-wheel: the pages' commands on the wheel.   make test-installed: on the wheel with its declared dependencies alone.
