@@ -22,6 +22,8 @@ NAMES = ("feedforward-noise", "noise-first", "avoided-noise", "memories", "feedf
 @pytest.mark.parametrize("profile", ["quick", "paper", "smoke"])
 def test_what_several_studies_ask_for_is_trained_once(profile):
     of_each = [study(f"truncation/{name}").experiments_of(profile) for name in NAMES]
+    if profile == "quick":  # noise-first has more seeds than the others
+        of_each = [[one.take(range(14)) for one in experiments] for experiments in of_each]
     assert len({experiments[0].cell.address for experiments in of_each}) == 1
     first, avoided = of_each[1:3]
     assert [one.cell.address for one in first] == [one.cell.address for one in avoided]

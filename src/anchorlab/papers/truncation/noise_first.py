@@ -122,4 +122,5 @@ STUDY = noisy_study(
         _panel("Trained without noise, then fine-tuned with it (Fig 4, right)", "fine-tuning", "tuned"),
         _table,
     ),
+    seeds=40,
 )
