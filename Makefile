@@ -184,6 +184,7 @@ gallery: language language-2
 	$(BIN)/anchorlab study $(PAPER) --profile paper
 	$(BIN)/anchorlab study anchor/structures --profile paper-none
 	$(BIN)/anchorlab study anchor/structures --profile paper-one-layer
+	$(BIN)/anchorlab study anchor/structures --profile paper-fewer
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/anchorlab study anchor/learners --profile paper-start-keys
 	$(BIN)/python docs/gallery/build.py

@@ -295,8 +295,8 @@ def test_only_paper_profiles_are_the_papers_setting():
     assert list(BANDS) == list(STUDIES)
     profiles = {profile for name in STUDIES for profile in study(name).profiles if study(name).profile(profile).paper}
     assert profiles <= {
-        "paper", "paper-start", "paper-figure-6", "paper-none", "paper-one-layer", "paper-claimed", "paper-600",
-        "paper-text",
+        "paper", "paper-start", "paper-figure-6", "paper-none", "paper-one-layer", "paper-claimed",
+        "paper-fewer", "paper-600", "paper-text",
     }  # fmt: skip
 
 

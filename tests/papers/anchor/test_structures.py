@@ -39,6 +39,12 @@ def test_the_fifteen_structures_are_those_of_the_paper_and_every_subset_is_a_mod
     assert alone.take(range(5)).cell.address in {one.cell.address for one in of.experiments(of.PAPER).values()}
     judged = [one.name for one in STUDY.claims if STUDY.profile("paper-one-layer").is_papers_setting(one.name)]
     assert (len(alone.members.seeds), judged) == (6, ["one-layer"])
+    both = list(of.experiments(STUDY.profile("paper-fewer").setting).values())
+    assert {one.take(range(5)).cell.address for one in both} < {
+        one.cell.address for one in of.experiments(of.PAPER).values()
+    }
+    judged = [one.name for one in STUDY.claims if STUDY.profile("paper-fewer").is_papers_setting(one.name)]
+    assert ([len(one.members.seeds) for one in both], judged) == ([10, 10], ["badly", "fewer-is-better"])
 
 
 def test_without_any_component_a_model_is_two_attention_products():

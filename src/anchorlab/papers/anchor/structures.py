@@ -107,6 +107,7 @@ PAPER = _settings(structures(), paper_recipe(1000), seeds=5)
 PAPER_CLAIMED = {name: PAPER[name] for name in CLAIMED}
 PAPER_NONE = {NONE: replace(PAPER[NONE], seeds=14)}
 PAPER_ONE_LAYER = {ONE_LAYER: replace(PAPER[ONE_LAYER], seeds=6)}
+PAPER_FEWER = {name: replace(PAPER[name], seeds=10) for name in (BADLY, NONE)}
 SUBSETS = _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3)
 
 
@@ -269,6 +270,12 @@ STUDY = Study(
             "One layer alone, in the setting of the paper profile, with six seeds in place of five: four left its "
             f"claim open. {BATCH_NOTE}",
             paper=("one-layer",),
+        ),
+        "paper-fewer": Profile(
+            PAPER_FEWER,
+            "Linear map, projection and mask against none of the components, in the setting of the paper profile, with "
+            f"ten seeds in place of five: four left open which is better. {BATCH_NOTE}",
+            paper=("badly", "fewer-is-better"),
         ),
         "subsets": Profile(
             SUBSETS, "Every one of the 64 subsets of the six components, in the quick profile's recipe."
