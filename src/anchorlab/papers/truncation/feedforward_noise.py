@@ -156,4 +156,5 @@ STUDY = noisy.noisy_study(
         _table,
     ),
     keeps=metrics_alone,
+    seeds=40,
 )
