@@ -13,7 +13,7 @@ from anchorlab.language.next_words import continue_text, edited_weights, next_wo
 from anchorlab.language.prompts import Prompt
 from anchorlab.language.truncation_controls import control_truncation
 from anchorlab.language.truncations import TruncationSearch, matrices, search_truncations
-from anchorlab.lens import look
+from anchorlab.lens import generate, look
 from anchorlab.models import Remove, Truncate
 from tests.language.spoken import LAYERS, LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
 from tests.language.tiny import hugging_face, transformers
@@ -92,10 +92,12 @@ def test_a_damaged_file_is_computed_again(tmp_path):
     assert file.read_bytes() == content
 
 
-@pytest.mark.parametrize("change", ["weights", "prompts", "answers", "candidates", "words", "fractions"])
+@pytest.mark.parametrize("change", ["weights", "setting", "prompts", "answers", "candidates", "words", "fractions"])
 def test_what_was_kept_of_another_search_is_not_taken(tmp_path, change):
     search_truncations(Questions(spoken(), PROMPTS), [LOUD_MATRIX], (0.0,), keep=tmp_path)
     model = spoken(2.0 if change == "weights" else 3.0)
+    if change == "setting":
+        model.hugging_face.config.activation_function = "gelu"
     prompts = {
         "prompts": PROMPTS[:2],
         "answers": tuple(replace(one, answer="Europe") for one in PROMPTS),
@@ -216,8 +218,11 @@ def test_a_continuation_has_its_spaces_and_letters_of_several_bytes():
     assert model.words(torch.tensor([1, 2])) == [" to", " the"]
     assert next_words(model, "to", 1)[0][0] == " the"
     assert continue_text(model, "to", 2) == "to the to"
+    assert generate(model, ["to"], 2).said == (" the to",)
     in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    assert continue_text(_by_position(_tokenizer(["<?>", "to", "Ã", "©"], *in_bytes), 2, 3), "to", 2) == "toé"
+    model = _by_position(_tokenizer(["<?>", "to", "Ã", "©"], *in_bytes), 2, 3)
+    assert continue_text(model, "to", 2) == "toé"
+    assert generate(model, ["to"], 2).said == ("é",)
 
 
 def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():

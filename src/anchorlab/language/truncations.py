@@ -164,8 +164,8 @@ def _kept(path: Path, notes: tuple[str, ...]) -> Answers | None:
 
 
 def _setting(questions: Questions, fractions: Sequence[float]) -> str:
-    """Return as text what determines the answers, the matrix aside: weights, prompts, further words and fractions."""
-    content = hashlib.sha256()
+    """Return as text what determines the answers except the matrix: the model, prompts, further words and fractions."""
+    content = hashlib.sha256(repr(questions.model.hugging_face.config.to_diff_dict()).encode())
     for name, value in questions.model.named_parameters():
         content.update(name.encode())
         content.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().data)

@@ -113,7 +113,8 @@ def generate(
     every, logits, records = zip(*(found[row] for row in range(len(texts))), strict=True)
     end = model.tokenizer.eos_token_id
     said = [ids[:-1] if len(ids) and int(ids[-1]) == end else ids for ids in every]
-    decoded = tuple(str(model.tokenizer.decode(ids.tolist())) for ids in said)
+    asked = [row[:length].tolist() for row, length in zip(read.inputs, read.lengths, strict=True)]
+    decoded = tuple(_added(model.tokenizer, *each) for each in zip(asked, said, strict=True))
     by_site = {site: tuple(one[site] for one in records) for site in access.names if site in recorded}
     return Generation(decoded, every, logits, by_site)
 
@@ -129,6 +130,11 @@ def _checked(interventions: Sequence[Intervention]) -> Sequence[Intervention]:
                 problem = f"tells places of the axis {axis!r} apart"
                 raise SpecError(f"interventions.{at}", problem, "change all positions of all texts alike")
     return interventions
+
+
+def _added(tokenizer: Any, read: list[int], ids: Int[Tensor, "token"]) -> str:
+    """Return the text that tokens add to those read: alone, they lose a first space with some tokenizers."""
+    return str(tokenizer.decode([*read, *ids.tolist()])).removeprefix(str(tokenizer.decode(read)))
 
 
 def _turn(tokenizer: Any, text: str) -> str:
