@@ -56,6 +56,9 @@ def test_curves_along_training_and_in_the_recipes_own_unit():
     assert values[:, 0].tolist() == pytest.approx([0.1, 0.2])
     assert values[1, 1] == pytest.approx(0.6)
     assert values[0, 1].isnan()
+    steps, values = kit.along(Measured(), "test", "accuracy", group="8")
+    assert steps == [20] and values[0].isnan().all()  # measured for the second member alone
+    assert values[1].tolist() == pytest.approx([0.4])
     epochs, values = kit.along_units(epochs_run("a", [[0.0, 0.5, 1.0], [0.2, 0.5, 0.8]]), "test", "accuracy")
     assert epochs == [0, 2, 4]
     assert values[1].tolist() == pytest.approx([0.2, 0.5, 0.8])

@@ -127,6 +127,8 @@ def test_the_weights_are_the_initial_ones_at_every_time(both):
             expected = dict(initial_module(trained.experiment, member).named_parameters())
             for name, value in ensemble.member_weights(member).items():
                 assert torch.equal(value, expected[name]), (step, member, name)
+    with pytest.raises(StoreError, match="no checkpoint of step 4; there are 0, 3, 10, 20, 25"):
+        untrained.ensemble(4)
     assert torch.equal(untrained.model(2, 25).state_dict()["embed.W_E"], untrained.ensemble().weights["embed.W_E"][2])
 
 

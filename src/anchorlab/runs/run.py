@@ -1,7 +1,7 @@
 """Runs: the results of computed cells, for reading."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -143,11 +143,14 @@ class Run:
 
     def read_checkpoint(self, step: int) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
         """Return the weights of all members at `step`, each tensor `[member ...]`, on the CPU."""
-        if step not in (known := self.checkpoints()):
-            raise StoreError(
-                f"{self.path}: no checkpoint of step {step}; there are {', '.join(map(str, known)) or 'none'}"
-            )
+        self.check_step(step, self.checkpoints())
         return self._tensors(checkpoint_name(step))
+
+    def check_step(self, step: int, known: Sequence[int]) -> None:
+        """Raise `StoreError` for a step that is not among those with a checkpoint."""
+        if step not in known:
+            listed = ", ".join(map(str, known)) or "none"
+            raise StoreError(f"{self.path}: no checkpoint of step {step}; there are {listed}")
 
     def readings(self) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
         """Return the measurements that a part keeps in place of weights, each tensor `[member ...]`.

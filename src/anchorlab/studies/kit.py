@@ -62,9 +62,17 @@ def read(run: TrainedRun, kind: type[Values], measure: Callable[[TrainedRun], Va
 def along(
     run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all"
 ) -> tuple[list[int], Float[Tensor, "member step"]]:
-    """Return the optimiser steps at which a metric was evaluated, and its values. Arguments as in `at_end`."""
-    table = run.metric(metric, split, group, edit).pivot(on="member", index="step", values="value").sort("step")
-    return table["step"].to_list(), torch.tensor(table.drop("step").to_numpy()).T
+    """Return the optimiser steps at which a metric was evaluated, and its values; NaN where a member has none.
+
+    Arguments as in `at_end`.
+    """
+    table = run.metric(metric, split, group, edit)
+    steps = table["step"].unique().sort().to_list()
+    place = {step: at for at, step in enumerate(steps)}
+    measured = table["member"].to_list(), [place[step] for step in table["step"]]
+    values = torch.full((len(run.experiment.members), len(steps)), torch.nan, dtype=torch.float64)
+    values[measured] = torch.tensor(table["value"].to_list(), dtype=torch.float64)
+    return steps, values
 
 
 def along_units(

@@ -175,6 +175,8 @@ class TrainedRun(Drawable):
         if isinstance(step, torch.Tensor):
             raise SpecError("step", "is a tensor", "call run.ensemble()(inputs) for predictions")
         if not self.experiment.trained:
+            if step is not None:
+                self.run.check_step(step, self.checkpoints)
             return self._initial_ensemble
         if not self.has_weights:
             raise StoreError(f"{self.run.path}: kept without weights; train it in another store to look inside")

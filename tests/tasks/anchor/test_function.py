@@ -8,7 +8,17 @@ import torch
 from scipy import stats
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import AnchorFunction, ModularResidue, Operation, Placement, Rule, Vocabulary, parse_task, task
+from anchorlab.tasks import (
+    AnchorFunction,
+    Labels,
+    ModularResidue,
+    Operation,
+    Placement,
+    Rule,
+    Vocabulary,
+    parse_task,
+    task,
+)
 from tests.tasks.examples import TASKS
 
 IDENTITY = task("anchor/identity")
@@ -153,6 +163,15 @@ def test_rules_then_anchors_then_positions_are_uniform() -> None:
         assert stats.chisquare(observed, [n / 2 / 3 / 8] * 24 + [n / 2 / 5] * 5).pvalue > 1e-3
 
 
+@pytest.mark.parametrize("targets", ["label", "distribution"])
+def test_agreement_with_rivals_is_measured_with_statistical_labels_too(targets) -> None:
+    of = AnchorFunction(labels=Labels(copies=5, targets=targets), rivals={"three more": "x + 3"})
+    batch = of.sample("train", 40, 0)
+    says = torch.nn.functional.one_hot(batch.latents["keys"] + 3, 201).float()
+    assert of.metrics(says, batch)["agrees: three more"].unique().tolist() == [1]
+    assert of.metrics(says.roll(1, dims=-1), batch)["agrees: three more"].unique().tolist() == [0]
+
+
 def test_composite_splits_and_rivals() -> None:
     """Pair (4, 3) mislabelled as -6: what each rival says of it and of the unseen pair (3, 4)."""
     composite = task("anchor/composite", exceptions={"4,3": "-6"})
@@ -285,6 +304,7 @@ def test_statistical_metrics_by_hand_and_distribution_targets() -> None:
         ({"rules": {}}, "task.rules"),
         ({"rivals": {"twice": "A(A(y))"}}, "task.rivals.twice: `A\\(A\\(y\\)\\)` mentions 'y'"),
         ({"rivals": {"memorised": "trained(A, A, x)"}}, "task.rivals.memorised: .* but `A x` holds no pair of anchors"),
+        ({"rivals": {"changed": "x"}, "labels": {}}, "task.rivals.changed: is the name of the changed label; choose"),
         ({"rules": {"three": "A B C x -> trained(A, B, x)"}}, "task.rules.three: .* holds no pair of anchors"),
         ({"exceptions": {"4,3": "+1"}}, "task.exceptions.4,3: is not a pair of anchors"),
         ({"shares": {"4": 1}}, "task.shares.4: is not a group"),

@@ -64,7 +64,7 @@ def experiments(setting: Setting) -> dict[str | float, Experiment]:
         FIRST_STEPS: replace(
             slower,
             label=f"{slower.label}, first steps",
-            recipe=recipe.replace(duration=min(FIRST, recipe.duration)),
+            recipe=recipe.replace(duration=min(FIRST, recipe.duration // 2)),
             members=at_rates(setting.seeds),
         ),
         WHOLE: replace(slower, recipe=recipe, members=at_rates(few)),

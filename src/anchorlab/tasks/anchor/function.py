@@ -16,7 +16,7 @@ from anchorlab.errors import SpecError, below
 from anchorlab.rng import generator
 from anchorlab.tasks.anchor.drawing import Drawing, draw_sequences, drawings
 from anchorlab.tasks.anchor.expression import Expression
-from anchorlab.tasks.anchor.labels import Labels
+from anchorlab.tasks.anchor.labels import CHANGED, Labels
 from anchorlab.tasks.anchor.noise import MarkovNoise
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Layout, Placement
@@ -115,6 +115,8 @@ class AnchorFunction(Task):
         for name, text in self.rivals.items():
             with below(f"rivals.{name}"):
                 rival = Expression(text)
+            if self.labels is not None and name == CHANGED:
+                raise SpecError(f"rivals.{name}", "is the name of the changed label", "choose another name")
             for rule in self.rules.values():
                 check_names(rival, rule.pattern, f"rivals.{name}")
         self.pairs  # noqa: B018  raises for exceptions that cannot be read
@@ -323,14 +325,10 @@ class AnchorFunction(Task):
     ) -> dict[str, Float[Tensor, "batch scored"]]:
         """Return `accuracy` (the most probable token is the answer) and `agrees: <rival>` for each rival.
 
-        Statistical labels have other metrics: see `Labels.metrics`.
+        Statistical labels have further metrics: see `Labels.metrics`.
         """
-        if self.labels is not None:
-            return self.labels.metrics(outputs, batch)
-        return {
-            "accuracy": correct(outputs, batch.answers),
-            **{f"agrees: {name}": correct(outputs, rival) for name, rival in batch.rivals.items()},
-        }
+        own = self.labels.metrics(outputs, batch) if self.labels else {"accuracy": correct(outputs, batch.answers)}
+        return own | {f"agrees: {name}": correct(outputs, batch.rivals[name]) for name in self.rivals}
 
     def proof(self) -> Proof:
         """Return a proof by listing every latent if there are few enough, else by samples."""
