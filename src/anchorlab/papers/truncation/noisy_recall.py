@@ -179,16 +179,12 @@ def noisy_and_tuned(setting: Setting) -> dict[str, Experiment]:
 
     Training without noise has alpha = 0; the caption of Figure 4 prints 1, which is all noise by the law of section 4.
     """
-    short = replace(setting, recipe=lasting(setting.recipe, setting.tuning))
+    recipe = setting.recipe.replace(duration=setting.tuning)
+    if isinstance(recipe.schedule, WarmupCosine):
+        recipe = recipe.replace(schedule=recipe.schedule.replace(horizon=setting.tuning))
+    short = replace(setting, recipe=recipe)
     tuned = replace(short.experiment("clean recall, then noisy"), start=short.experiment("clean recall", alpha=0.0))
     return {"noisy": setting.experiment(), "tuned": tuned}
-
-
-def lasting(recipe: Recipe, steps: int) -> Recipe:
-    """Return a recipe with another number of steps, over which its learning rate changes as before."""
-    if isinstance(recipe.schedule, WarmupCosine):
-        recipe = recipe.replace(schedule=recipe.schedule.replace(horizon=steps))
-    return recipe.replace(duration=steps)
 
 
 def only_noisy(setting: Setting) -> dict[str, Experiment]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.papers.anchor.settings import repeated
-from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, lasting, noise_peak, noisy_study
+from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, noise_peak, noisy_study
 from anchorlab.studies import Measurement, Reading, claim, fresh, measures_in, over, reading
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -35,9 +35,8 @@ times as small."""
 BETWEEN = (50, 75, 100, 150, 200, 250)
 """When small learning rates are evaluated, in addition to the times of the other studies."""
 
-FIRST_STEPS, WHOLE, LONGER = "first steps", "whole", "longer"
-"""Labels of three trainings: at the other learning rates, with all seeds and with few, and at a third of the greatest
-rate with three times the steps."""
+FIRST_STEPS, WHOLE = "first steps", "whole"
+"""Labels of the two trainings at the other learning rates: with all seeds, and with few."""
 
 RATE_SEEDS = 3
 """The number of seeds that are trained to the end at each other learning rate."""
@@ -52,8 +51,6 @@ def experiments(setting: Setting) -> dict[str | float, Experiment]:
     evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))
     recipe = slower.recipe.replace(evaluation=evaluation)
 
-    few = min(RATE_SEEDS, setting.seeds)
-
     def at_rates(seeds: int) -> Members:
         return Members(seeds=fresh(seeds) * len(RATES), learning_rate=repeated(RATES, seeds))
 
@@ -67,13 +64,7 @@ def experiments(setting: Setting) -> dict[str | float, Experiment]:
             recipe=recipe.replace(duration=min(FIRST, recipe.duration // 2)),
             members=at_rates(setting.seeds),
         ),
-        WHOLE: replace(slower, recipe=recipe, members=at_rates(few)),
-        LONGER: replace(
-            slower,
-            label="noisy recall, more steps",
-            recipe=lasting(recipe, 3 * recipe.duration),
-            members=Members(seeds=fresh(few), learning_rate=(RATES[-1],) * few),
-        ),
+        WHOLE: replace(slower, recipe=recipe, members=at_rates(min(RATE_SEEDS, setting.seeds))),
         **{alpha: replace(one, members=Members(seeds=fresh(seeds))) for alpha, one in noises.items()},
     }
 
@@ -112,11 +103,6 @@ class Seen(Reading):
         return slower | {self.runs["usual"].experiment.recipe.optimiser.learning_rate: self.usual}
 
     @reading
-    def longer(self) -> Outcome:
-        """The outcome at a third of the greatest learning rate, after three times as many steps."""
-        return _outcomes(self.runs[LONGER])[0]
-
-    @reading
     def alphas(self) -> Mapping[float, Outcome]:
         """Outcomes by alpha."""
         found = {alpha: _outcomes(self.runs[alpha])[0] for alpha in ALPHAS} | {ALPHA: self.usual}
@@ -142,7 +128,7 @@ def rates_noise_first(seen: Seen) -> Measurement:
 
 @claim("appendix A.5", "stable from 0.001 to 0.03", at_least(0.95))
 def rates_dropped(seen: Seen) -> Measurement:
-    """At every learning rate the right token is predicted almost surely without F_2, after as many steps.
+    """At every learning rate the right token is predicted almost surely without F_2, after equally many steps.
 
     Probability of the right token without F_2, on clean sequences at the end; lowest over learning rates, mean over
     seeds.
@@ -178,7 +164,6 @@ def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool 
 
 def _table(seen: Seen) -> Table:
     settings = [(f"learning rate {rate:g}", one) for rate, one in seen.rates.items()]
-    settings += [(f"learning rate {RATES[-1]:g}, three times the steps", seen.longer)]
     settings += [(f"α = {alpha:g}", one) for alpha, one in seen.alphas.items()]
     columns = ("predicts noise early", "noise, full model", "right without F₂", "gain")
     numbers = zip(*([float(row.mean()) for row in one] for _, one in settings), strict=True)
