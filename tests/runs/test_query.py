@@ -59,7 +59,9 @@ FIELDS = Fields(RUNS, lambda: ENDS, lambda: STUDIES)
         (["label=tiny"], "a bb ccc"),
         (["label=tiny, untrained"], "dddd"),
         (["mb>=0.003"], "ccc dddd"),
-        (["torch=2.6"], ""),  # a number; versions are text
+        (["torch=2.6"], "a bb ccc dddd"),  # versions are text, which a number equals as it is written
+        (["torch=2.60"], ""),
+        (["torch>2.5"], ""),  # no order between text and numbers
         (['torch="2.6"'], "a bb ccc dddd"),
         (["test.accuracy>0.5"], "bb"),
         (["metrics.test.accuracy<=0.5"], "a"),

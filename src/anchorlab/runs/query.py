@@ -43,12 +43,14 @@ class Condition:
 
     A list equals a value if it is the same list or contains that item, as in `members.seeds=3`. A field that a run
     lacks has the value `none`. `!=` is the negation of `=`. The other operators compare numbers with numbers and text
-    with text, and are false for any other pair.
+    with text, and are false for any other pair. A field of text, such as `label`, equals a number as it is written:
+    `label=2024`.
     """
 
     field: str
     operator: str
     value: Any
+    written: str = ""  # the value as text
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
@@ -58,18 +60,19 @@ class Condition:
             raise SpecError(
                 "where", f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >="
             )
-        return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]))
+        return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]), match["value"])
 
     def holds(self, found: Any) -> bool:
         """Return whether the field value `found` fulfils the condition."""
         if self.operator in ("=", "!="):
-            equal = _same(found, self.value)
-            if isinstance(found, list | frozenset):
-                equal = equal or any(_same(one, self.value) for one in found)
-            return equal == (self.operator == "=")
-        numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (found, self.value))
+            every = [found, *found] if isinstance(found, list | frozenset) else [found]
+            return any(map(self._equals, every)) == (self.operator == "=")
+        numbers = _is_number(found) and _is_number(self.value)
         texts = isinstance(found, str) and isinstance(self.value, str)
         return (numbers or texts) and bool(_ORDERS[self.operator](found, self.value))
+
+    def _equals(self, found: Any) -> bool:
+        return _same(found, self.written if _is_number(self.value) and isinstance(found, str) else self.value)
 
 
 class Fields:
@@ -249,6 +252,10 @@ def text_of(value: Any) -> str:
     if isinstance(value, Mapping):
         return json.dumps(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _same(one: Any, other: Any) -> bool:
