@@ -74,7 +74,8 @@ def train(
         execution: `member` trains one member after another, `mapped` all at once, `auto` chooses the faster way for the
             device
         report: called with the status a few times per second, in place of showing it
-        start: a run whose members are trained further, with its model unless `model` is given
+        start: a run whose members are trained further, with its model unless `model` is given; a `store` that lacks it,
+            as for a run of the zoo, trains it first
         progress: whether to show a bar with the share done and the time left, once training has taken two seconds. None
             shows it on a terminal and in a notebook, True also in logs, as plain lines.
         on: `local`, or `ray` or `slurm` to train elsewhere; see `anchorlab.engine.run`

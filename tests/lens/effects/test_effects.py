@@ -367,6 +367,7 @@ REFUSED = [
       for mapped in (True, False)),
     *((ZERO, {"targets": TARGETS + 11 * sign, "mapped": mapped}, r"^targets: hold -?\d+, a token outside 0\.\.10; give")
       for sign in (1, -1) for mapped in (True, False)),
+    (ZERO, {"metrics": {}}, "^metrics: there is none; give functions by name, or leave it out"),
     (ZERO, {"positions": None}, r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"),
     (ZERO.replace(site="blocks.*.atn.hook_z"), {}, r"intervention.site: unknown site"),
     (Intervention(site="embed", rule="zero"), {"model": seeded(Users), "mapped": True},

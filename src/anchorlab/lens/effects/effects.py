@@ -136,7 +136,7 @@ def effects(
     sites = tuple(subject.access.resolve(intervention.site, "intervention.site"))
     intervention = counted_from_own_ends(intervention, subject.lengths, "intervention")
     over = as_list(over, str, "over", "give names of axes")
-    check_targets(targets, subject)
+    check_targets(targets, subject, metrics)
     sizes = place_sizes(subject, sites, intervention, over)
     places = list(product(*(range(size) for size in sizes)))
     single = intervention.replace(may_do_nothing=True)
@@ -218,8 +218,10 @@ def one_each(
     return value
 
 
-def check_targets(targets: Shaped[Tensor, "..."], subject: Subject) -> None:
-    """Raise `SpecError` for targets that do not begin with the axes batch and scored of the subject."""
+def check_targets(targets: Shaped[Tensor, "..."], subject: Subject, metrics: Mapping[str, Metric] = METRICS) -> None:
+    """Raise `SpecError` for targets that do not begin with the subject's axes batch and scored, or without a metric."""
+    if not metrics:
+        raise SpecError("metrics", "there is none", "give functions by name, or leave it out")
     expected = (len(subject.inputs), subject.scored.shape[-1])
     if tuple(targets.shape[:2]) != expected:
         problem = f"have shape {tuple(targets.shape)}, whose first two axes are not batch and scored {expected}"

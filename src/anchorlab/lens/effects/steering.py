@@ -110,7 +110,7 @@ def steer(
     """
     subject = Subject.of(model, inputs, positions, axes)
     subject = replace(subject, positions=subject.scored)
-    check_targets(targets, subject)
+    check_targets(targets, subject, metrics)
     factors = tuple(float(multiple) for multiple in multiples)
     if not factors:
         raise SpecError("multiples", "are none", "give at least one number")
