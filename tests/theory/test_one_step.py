@@ -164,6 +164,9 @@ def test_shares_bounds_and_the_noise_s_logit_by_hand():
     assert noise_logits(50, 0.3, rate=2.0, steps=1)[1] == pytest.approx(first_step(law, 2.0).feedforward[-1])
     odds = np.exp(target_logit(20, 0.3))
     assert odds / (20 + odds) == pytest.approx(0.3)
+    # far above the target p = 1, far below it p = 0
+    first = 1e4 * (0.3 - 1 / 51)
+    assert noise_logits(50, 0.3, rate=1e4, steps=3) == pytest.approx([0, first, first - 7e3, first - 4e3])
     assert noise_logits(20, 0.3, rate=1.0, steps=400)[-1] == pytest.approx(target_logit(20, 0.3))
 
 
@@ -310,6 +313,7 @@ def test_the_interval_holds_the_slope_in_95_cases_of_100(correction):
         ([1.0, 2.0], [1.0, 2.0], None, "x: 2 points"),
         ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], -1.0, "x: 3 points"),
         ([1.0, 2.0, 3.0], [1.0, 0.0, 3.0], None, "y: has values that are not positive"),
+        ([1.0, 2.0, 3.0], [1.0, np.nan, 3.0], None, "y: has values that are not positive"),
         ([-1.0, 2.0, 3.0], [1.0, 1.0, 3.0], None, "x: has values that are not positive"),
     ],
 )

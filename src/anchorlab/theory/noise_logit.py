@@ -9,10 +9,11 @@ gap g = ξ - ξ* < 0 does not overshoot the target if η is at most
 Source: truncated weights, appendix A.2, third assumption.
 """
 
-from math import exp, log
+from math import log
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import expit
 
 from anchorlab.theory.rank_one_flow import check_alpha
 
@@ -30,7 +31,7 @@ def noise_logits(tokens: int, alpha: float, rate: float, steps: int) -> Float[np
     check_alpha(alpha)
     logits = [0.0]
     for _ in range(steps):
-        logits.append(logits[-1] + rate * (alpha - 1 / (1 + tokens * exp(-logits[-1]))))
+        logits.append(logits[-1] + rate * (alpha - float(expit(logits[-1] - log(tokens)))))
     return np.array(logits)
 
 

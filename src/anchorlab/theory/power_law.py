@@ -36,8 +36,9 @@ def fit_power_law(
     """
     if len(x) < (3 if correction is None else 4):
         raise SpecError("x", f"{len(x)} points are too few for an interval", "give three or more, four to correct")
-    if min(x.min(), y.min()) <= 0:
-        raise SpecError("y" if y.min() <= 0 else "x", "has values that are not positive", "leave them out")
+    for name, values in (("x", x), ("y", y)):
+        if not values.min() > 0:  # or NaN
+            raise SpecError(name, "has values that are not positive", "leave them out")
     columns = [np.ones_like(x), np.log(x), *([] if correction is None else [x**correction])]
     design, free = np.stack(columns, axis=1), len(x) - len(columns)
     fitted = np.linalg.lstsq(design, np.log(y))[0]
