@@ -24,7 +24,8 @@ RECIPES = {
     "recipe.unit": {"unit": "epochs", "data": {"kind": "stream"}},
     "recipe.batch": {"batch": 50, "data": {"kind": "sample", "size": 49}},
     "recipe.evaluation.edits.none": {"evaluation": {"edits": {"none": []}}},
-    "recipe.evaluation.every": {"evaluation": {"every": 0}}, "recipe.checkpoints.at.0": {"checkpoints": {"at": [-1]}},
+    "recipe.evaluation.every": {"evaluation": {"every": 0}}, "recipe.evaluation.splits": {"evaluation": {"splits": []}},
+    "recipe.checkpoints.at.0": {"checkpoints": {"at": [-1]}},
 }  # fmt: skip
 
 

@@ -179,7 +179,7 @@ class Evaluation(Times):
 
     every: Every = "auto"
     size: int = Field(default=500, ge=1, le=MOST_SEQUENCES)
-    splits: tuple[str, ...] | None = None
+    splits: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     edits: dict[str, tuple[Edit, ...]] = Field(default_factory=dict)
 
     @field_validator("edits")
