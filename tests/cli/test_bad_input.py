@@ -72,6 +72,8 @@ NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
         ),
         (("train", "missing.toml"), "there is no file missing.toml; check the path"),
         (("show", "anchor/identity", "-n", "9" * 30), "n: cannot show 9999"),
+        (("show", "anchor/identity", "--toml", "--json"), "json: cannot be combined with --toml; leave out one"),
+        (("show", "anchor/identity", "--toml", "--split", "test"), "split: cannot be combined with --toml"),
         (("show", "anchor/identity", "--split", "tset"), "split: unknown split 'tset'; did you mean 'test'?"),
         (("study", "anchor/identiti"), "study: unknown study 'anchor/identiti'; did you mean 'anchor/identity'?"),
         (("study", "anchor/identity", "--profile", "quik"), "profile: unknown profile 'quik'; did you mean 'quick'?"),

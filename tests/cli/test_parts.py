@@ -42,6 +42,10 @@ def test_a_study_of_parts_from_two_folders_trains_nothing(anchorlab, workplace):
     for seed in (1000, 1001):
         anchorlab("study", STUDY, "--profile", "smoke", "--seeds", str(seed), "--store", f"day-{seed}", "--json")
     words = ("study", STUDY, "--profile", "smoke", "--json")
+    for only in ((), ("--only", LOW)):
+        for parts, members in ((["day-1000"], {1}), (["day-1000", "day-1001"], set())):  # that are left to train
+            told = json.loads(anchorlab(*words, *only, "--parts", *parts, "--dry-run").out)
+            assert {one["members"] for one in told["cells"] if one["trained"]} == members
     together = json.loads(anchorlab(*words, "--store", "third", "--parts", "day-1000", "day-1001").out)
     assert together["provenance"]["seeds"] == "1000..1001"
     trained = [run for run in Store(workplace / "third").runs() if TrainedRun(run).experiment.trained]

@@ -135,12 +135,16 @@ def test_names_the_best_cut_of_each_matrix(anchorlab, address, workplace):
         (("--rho", "half"), "rho: cannot read 'half'; write 0:1:0.05, or a list such as 0,0.1,0.5"),
         (("--rho", "0,1.5"), "anchorlab: rho: [0.0, 1.5] are not fractions of the rank; give some from 0 to below 1"),
         (("-n", "0"), "n: cannot measure on 0 sequences"),
+        (("--metric", "lss"), "metric: unknown metric 'lss'; did you mean 'loss'?"),
     ],
 )
-def test_a_bad_range_or_number_is_told_in_one_line(anchorlab, address, option, problem):
-    asked = {"--rho": "0", "-n": "5"} | dict([option])
+def test_a_bad_range_number_or_metric_is_told_in_one_line_before_any_cut(
+    anchorlab, address, workplace, option, problem
+):
+    asked, kept = {"--rho": "0", "-n": "5"} | dict([option]), workplace / "runs" / "truncations" / address
+    before = {*kept.glob("*")}
     said = anchorlab("truncate", address[:6], *(part for pair in asked.items() for part in pair))
-    assert said.code == 2 and problem in said.err
+    assert said.code == 2 and problem in said.err and {*kept.glob("*")} == before
 
 
 def test_a_language_model_is_cut_by_what_it_answers(anchorlab, folder, workplace):

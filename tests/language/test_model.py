@@ -283,6 +283,8 @@ def test_attention_weights_are_rounded_to_float32_where_transformers_does(name, 
         (lambda model: model(torch.full((1, 2), TOKENS)), f"outside 0..{TOKENS - 1}"),
         (lambda model: model(torch.full((1, 2), -1)), f"outside 0..{TOKENS - 1}"),
         (lambda model: model.words(tokens()[0]), "tokenizer"),
+        (lambda model: model.to("cdua"), "^device: 'cdua' does not exist; use cpu or cuda$"),
+        (lambda model: model.to(dtype=torch.float64, device=torch.device("cuda:99")), "^device: 'cuda:99' does not"),
         (lambda _: of.attribute(wrap(hugging_face("gemma3_text")), tokens()), "normalises what its layers add"),
     ],
 )

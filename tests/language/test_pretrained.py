@@ -89,12 +89,14 @@ def test_a_place_without_safetensors_is_named_and_pickled_weights_are_not_read(t
         pretrained(tmp_path)
 
 
-def test_a_revision_of_a_folder_and_an_unknown_precision_are_refused(tmp_path):
+def test_a_revision_of_a_folder_an_unknown_precision_and_an_unknown_device_are_refused(tmp_path):
     hugging_face("llama").save_pretrained(tmp_path)
     with pytest.raises(SpecError, match=r"^revision: .* is not on the hub, and has none; leave it out"):
         pretrained(tmp_path, "step1000")
     with pytest.raises(SpecError, match=r"^precision: .*'bf16'.*bfloat16"):
         pretrained(tmp_path, precision="bf16")
+    with pytest.raises(SpecError, match=r"^device: 'cdua' does not exist; use cpu or cuda$"):
+        pretrained(tmp_path, device="cdua")
 
 
 @pytest.mark.parametrize("kind", ["bert", "gemma2", "mixtral", "t5"])

@@ -9,7 +9,7 @@ import torch
 import anchorlab as al
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.language import to_hugging_face
+from anchorlab.language import to_hugging_face, wrap
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec, LSTMSpec, ModelSpec
 from anchorlab.training.ensemble import Ensemble, initialise
@@ -56,6 +56,18 @@ def test_logits_and_patterns_are_those_of_transformers_and_a_saved_copy_opens(na
     torch.testing.assert_close(back(INPUTS), ensemble(INPUTS)[0], atol=1e-5, rtol=1e-5)
     weights = dict(back.named_parameters())
     for weight, value in ensemble.member_weights(0).items():
+        assert torch.equal(weights[weight], value), weight
+
+
+@pytest.mark.parametrize(("name", "close"), [("gpt2", 1e-12), ("llama", 1e-5)])  # angles of Llama are in float32
+def test_a_copy_of_a_member_in_float64_is_in_float64(name, close):
+    ensemble = drawn(FORMS[name])
+    ensemble = ensemble.with_weights({key: value.double() + 1e-10 for key, value in ensemble.weights.items()})
+    theirs = to_hugging_face(ensemble, member=1)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(INPUTS).logits, ensemble(INPUTS)[1], atol=close, rtol=0)
+    weights = dict(wrap(theirs).named_parameters())
+    for weight, value in ensemble.member_weights(1).items():
         assert torch.equal(weights[weight], value), weight
 
 

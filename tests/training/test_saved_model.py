@@ -120,6 +120,13 @@ def test_a_model_is_plain_torch(decoder):
     assert torch.equal(decoder.model(seed=3)(inputs), before)  # the run is as it was
 
 
+@pytest.mark.parametrize(("device", "remedy"), [("cdua", "use cpu or cuda"), (torch.device("cuda:99"), "use cpu")])
+def test_a_device_that_does_not_exist_is_refused(decoder, device, remedy):
+    for moved in (decoder.model(seed=3), decoder.ensemble()):
+        with pytest.raises(SpecError, match=f"^device: '{device}' does not exist; {remedy}$"):
+            moved.to(device)
+
+
 @pytest.mark.slow
 @pytest.mark.equal_bytes
 def test_a_fresh_process_opens_the_folder_to_the_same_bits(decoder, folder):

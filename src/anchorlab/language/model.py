@@ -16,6 +16,7 @@ from anchorlab.language.encode import TokenisedTexts, text_after, tokenise
 from anchorlab.language.taps import install, sites
 from anchorlab.language.weight_holders import Heads, Layers, Norm, Output, Part
 from anchorlab.language.weight_names import BASE, Entry, join_all, layout, split_all
+from anchorlab.models.gpu import check_target
 from anchorlab.models.input_checks import lengths_of_mask
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Sites, Tap, by_name, identity_tap
@@ -171,6 +172,11 @@ class LanguageModel(nn.Module):
         if self.tokenizer is None:
             raise SpecError("tokenizer", f"{self.name} has none", "open a model with one, or give token ids")
         return [text_after(self.tokenizer, [token]) for token in ids.tolist()]
+
+    def to(self, *given: Any, **named: Any) -> "LanguageModel":
+        """Move or convert the weights, as in any module. Errors: `SpecError` for a device that does not exist."""
+        check_target(given, named)
+        return super().to(*given, **named)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LanguageModel":
         """Return a copy with its own weights; Hugging Face's weights stay shared, because no pass reads them."""

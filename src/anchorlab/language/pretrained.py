@@ -16,6 +16,7 @@ from anchorlab.language.loaded_weights import check_loaded, left_in_gguf
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.model_folder import check_files
 from anchorlab.language.packaged import PACKAGED, packaged_folder
+from anchorlab.models.gpu import existing_device
 from anchorlab.plain import parse_json, read_data
 from anchorlab.printable import printable
 from anchorlab.spec import unknown_name
@@ -61,10 +62,11 @@ def pretrained(
 
     Errors: `SpecError` for a missing library, a missing name, revision or file, weights in pickle files only, weights
     that are missing, have another shape or are left over, an unsupported architecture or setting, a revision of a model
-    that is not from the hub, and an unknown precision.
+    that is not from the hub, an unknown precision, and a device that does not exist.
     """
     if precision not in get_args(Precision):
         raise unknown_name("precision", str(precision), get_args(Precision), "precision")
+    existing_device(device)
     with from_extra("transformers", "language"):
         import transformers
     register()

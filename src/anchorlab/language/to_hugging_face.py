@@ -26,8 +26,9 @@ def to_hugging_face(model: Ensemble, member: int = 0) -> "PreTrainedModel":
     """Copy one member into a model of transformers: `GPT2LMHeadModel` or `LlamaForCausalLM`.
 
     A decoder in GPT-2's form has `norm="pre"`, learned positions and `activation="gelu"`; one in Llama's form has
-    `norm="rms"`, rotary positions and `activation="swiglu"`. The copy computes the same logits. It has no tokenizer
-    and no tokens that begin or end a text. Its `save_pretrained` writes a folder that `al.pretrained` opens.
+    `norm="rms"`, rotary positions and `activation="swiglu"`. The copy computes the same logits, in float64 if the
+    member is in float64; transformers computes the angles of rotary positions in float32. It has no tokenizer and no
+    tokens that begin or end a text. Its `save_pretrained` writes a folder that `al.pretrained` opens.
 
     Errors: `SpecError` for any other model, naming the first field in the way; for a member that does not exist; and if
     transformers is not installed.
@@ -38,7 +39,8 @@ def to_hugging_face(model: Ensemble, member: int = 0) -> "PreTrainedModel":
     form = _form(spec, template)
     if not 0 <= member < model.size:
         raise SpecError("member", f"there is no member {member}", f"choose one from 0 to {model.size - 1}")
-    made = _blank(form, spec, template)
+    kind = next(iter(model.weights.values())).dtype
+    made = _blank(form, spec, template).to(torch.promote_types(kind, torch.float32))
     theirs = {
         f"{start}.{name}": weight
         for start, part in ((BASE, made.base_model), (HEAD, made.get_output_embeddings()))

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
+from anchorlab.models.gpu import check_target
 from anchorlab.models.sites import Sites, Tap, identity_tap
 from anchorlab.spec import Spec, register_kind, spec_of, unknown_name
 
@@ -78,6 +79,11 @@ class Model(nn.Module):
             yield self
         finally:
             handle.remove()
+
+    def to(self, *given: Any, **named: Any) -> "Model":
+        """Move or convert the weights, as in any module. Errors: `SpecError` for a device that does not exist."""
+        check_target(given, named)
+        return super().to(*given, **named)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draw every weight again, from `generator` only."""

@@ -13,6 +13,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.drawable import Drawable
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
+from anchorlab.models.gpu import existing_device
 from anchorlab.models.initialisation import gamma_factor, size_of, weight_group
 from anchorlab.models.input_checks import readable
 from anchorlab.models.model import Model, predict
@@ -85,8 +86,9 @@ class Ensemble(Drawable):
         return replace(self, weights=weights)
 
     def to(self, device: str | torch.device) -> "Ensemble":
-        """Return a copy on another device."""
-        return self.with_weights({name: value.to(device) for name, value in self.weights.items()})
+        """Return a copy on another device. Errors: `SpecError` for a device that does not exist."""
+        place = existing_device(device)
+        return self.with_weights({name: value.to(place) for name, value in self.weights.items()})
 
 
 def initialise(

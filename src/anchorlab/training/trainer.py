@@ -15,6 +15,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.models import fast_float32, full_float32
+from anchorlab.models.gpu import existing_device
 from anchorlab.models.model import Model
 from anchorlab.training.cost import LEAST_ROW, mapping_pays
 from anchorlab.training.ensemble import Ensemble
@@ -320,11 +321,7 @@ def check_device(device: str | torch.device) -> torch.device:
 
     Errors: `SpecError` for a device that does not exist, or is neither a CPU nor CUDA.
     """
-    try:
-        found = torch.zeros((), device=device).device  # with its index: `cuda` becomes the current device
-    except (RuntimeError, AssertionError):
-        remedy = "use cpu" if "cuda" in str(device) else "use cpu or cuda"
-        raise SpecError("device", f"{str(device)!r} does not exist", remedy) from None
+    found = existing_device(device)
     if found.type not in ("cpu", "cuda"):
         raise SpecError("device", f"{str(device)!r} cannot train", "use cpu or cuda")
     return found

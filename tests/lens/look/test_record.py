@@ -1,5 +1,7 @@
 """Records: of plain arrays of attention, of sites under our names, and their selection by axis name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -70,6 +72,12 @@ class TestAt:
     def test_what_is_not_there_is_named(self, record, site, chosen, problem):
         with pytest.raises((SiteError, SpecError), match=problem):
             record.at(site, **chosen)
+
+    def test_the_end_of_sequences_of_different_lengths_is_not_one_place(self, record):
+        values, padded = record[self.SITE], replace(record, lengths=torch.tensor([5, 2, 4]))
+        with pytest.raises(SpecError, match=r"^at\.query: -1 is not .* different lengths; count from 0; the last plac"):
+            padded.at(self.SITE, query=-1)
+        assert torch.equal(padded.at(self.SITE, query=1, head=-1, batch=-2), values[:, 1, 3, 1])
 
 
 # Sites of any module under our names: the same numbers as through the names that it declares itself.

@@ -274,7 +274,7 @@ def study(
 def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner, dry_run: bool) -> int:
     from anchorlab.cli.terminal.forecast import print_forecast
     from anchorlab.spec import unknown_name
-    from anchorlab.studies.members import run_with_parts
+    from anchorlab.studies.members import asked, run_with_parts
 
     every = [one for planned in plan for one in planned.study.experiments_of(planned.profile)]
     known = {one.label for one in every}  # several studies may have experiments of one label
@@ -283,7 +283,8 @@ def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner
     named = {one.cell.address: one for label in labels for one in every if one.label == label}
     chosen, where = list(named.values()), runner.where
     if dry_run:
-        print_forecast(chosen, runner.store, where.workers, where.device, runner.quiet)
+        wanted = asked(chosen, [runner.store, *runner.parts])
+        print_forecast(wanted, runner.store, where.workers, where.device, runner.quiet)
         return 0
     with shown(not runner.quiet) as show:
         runs = run_with_parts(chosen, runner.store, runner.parts, where.workers, where.device, show, runner.on)
@@ -296,12 +297,13 @@ def _print_forecast(plan: Sequence[_Planned], runner: _Runner) -> None:
     """Print what studies would train; studies of pretrained models train nothing."""
     from anchorlab.cli.terminal.forecast import print_forecast
     from anchorlab.studies import experiments_to_run
+    from anchorlab.studies.members import asked
 
     experiments: list[Experiment] = []
     studies: dict[str, str] = {}
     for planned in plan:
         with planned.source.named():
-            for one in experiments_to_run(planned.study, planned.profile):
+            for one in asked(experiments_to_run(planned.study, planned.profile), [runner.store, *runner.parts]):
                 experiments.append(one)
                 studies.setdefault(one.cell.address, planned.study.name)
     print_forecast(experiments, runner.store, runner.where.workers, runner.where.device, runner.quiet, studies)

@@ -55,6 +55,9 @@ def show(
 
     if n > _MOST:
         raise SpecError("n", f"cannot show {n} examples", f"give at most {_MOST}")
+    for option, given in (("json", json), ("split", split is not None)):
+        if toml and given:
+            raise SpecError(option, "cannot be combined with --toml", "leave out one of them")
     chosen = read_task(task, task_fields)
     if toml:
         print(toml_text(chosen), end="")

@@ -66,7 +66,7 @@ class Record(Drawable):
 
             record.at("blocks.0.attn.hook_pattern", member=0, head=1)  # [batch query key]
 
-        Negative indices count from the end.
+        Negative indices count from the end; negative places are refused if sequences differ in length.
         """
         value, names = self[site], self.axes(site)
         for axis, place in index.items():
@@ -76,6 +76,9 @@ class Record(Drawable):
             size = value.shape[names.index(axis)]
             if not -size <= place < size:
                 raise SpecError(f"at.{axis}", f"index {place} is out of range", f"{site} has {self._shape(site)}")
+            if place < 0 and axis in PLACES and self.lengths is not None:
+                problem = f"{place} is not the same place in sequences of different lengths"
+                raise SpecError(f"at.{axis}", problem, "count from 0; the last places are record.lengths - 1")
         return value[tuple(index.get(axis, slice(None)) for axis in names)]
 
     def plot(self, site: str, /, *, tokens: Sequence[str] | None = None, **index: int) -> "Figure":
