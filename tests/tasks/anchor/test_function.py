@@ -301,6 +301,11 @@ def test_statistical_metrics_by_hand_and_distribution_targets() -> None:
         ({"rules": {"one": "4 x -> x"}}, "task.placement.pattern: `4 x`: 4 is not an anchor"),
         ({"rules": {"one": "A ... x -> x"}}, "task.placement.pattern: `A ... x` leaves the position"),
         ({"rules": {"one": "A x -> x + 200"}}, "task.rules.one: `x \\+ 200` leaves the 201 tokens"),
+        ({"rules": {"one": "A x -> (x * 2147483647 * 30000000 - 5) % 53"}},  # 201 * 2147483647 * 30000000 > 2**62
+         r"task.rules.one.answer: '\(x \* 2147483647 \* 30000000 - 5\) % 53' may exceed 64 bits"),
+        ({"rivals": {"one": "nearest(x, -x * x * x * x * x * x * x * x * x, x)"}},  # 201**9 > 2**62 > 201**8
+         r"task.rivals.one.answer: 'nearest.* may exceed 64 bits; multiply smaller"),
+        ({"rivals": {"deep": "x * 2147483647 * 2147483647 * " + "-" * 360 + "x"}}, "task.rivals.deep.answer: .*64"),
         ({"rules": {}}, "task.rules"),
         ({"rivals": {"twice": "A(A(y))"}}, "task.rivals.twice: `A\\(A\\(y\\)\\)` mentions 'y'"),
         ({"rivals": {"memorised": "trained(A, A, x)"}}, "task.rivals.memorised: .* but `A x` holds no pair of anchors"),
