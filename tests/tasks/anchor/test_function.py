@@ -336,6 +336,19 @@ def test_impossible_specs_name_the_field(fields: dict[str, object], message: str
             AnchorFunction(**fields)
 
 
+def test_a_proof_by_samples_compares_the_answers_of_distributions_too(monkeypatch) -> None:
+    monkeypatch.setattr("anchorlab.tasks.anchor.proof.MOST_LATENTS", 0)
+    monkeypatch.setattr(AnchorFunction, "proof_samples", 500)
+    held_out = {"rule": "anchor_based", "held_out": {3: [(12, 13)]}, "covering": False}
+    vocabulary = Vocabulary(size=30, items=(10, 13))
+    for labels in (None, Labels(targets="distribution")):
+        one = AnchorFunction(operations={3: "+5"}, vocabulary=vocabulary, separation=held_out, labels=labels)
+        proof = one.proof()
+        assert proof.method == "samples" and proof.holds
+        assert proof.numbers["answers"] == {"train": 2, "test": 2}
+        assert proof.numbers["unseen"] == {"keys": [12, 13], "answers": [17, 18]}
+
+
 def test_pairs_in_training_are_known_beside_a_rule_with_more_anchors() -> None:
     one = AnchorFunction(rules={"pair": "x A B -> trained(A, B, x)", "three": "A B C x -> C(x)"})
     batch = one.sample("train", 100, 0)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import torch
 from jaxtyping import Int
 
 from anchorlab.errors import SpecError
@@ -193,7 +192,8 @@ def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
     samples = task.proof_samples
     crossed = crossings(task, samples)
     latents = {split: drawing.latents for split, drawing in drawings.items()}
-    seen = {split: torch.unique(task.sample(split, samples // 5, seed=1).answers).tolist() for split in task.splits}
+    drawn = {split: task.sample(split, samples // 5, seed=1).inputs.numpy() for split in task.splits}
+    seen = {split: np.unique(reader.read(inputs).answer).tolist() for split, inputs in drawn.items()}
     unseen = {
         "keys": _unseen_keys(drawings),
         "answers": sorted(set().union(*list(seen.values())[1:]) - set(seen["train"])),
