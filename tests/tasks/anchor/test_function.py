@@ -306,6 +306,10 @@ def test_statistical_metrics_by_hand_and_distribution_targets() -> None:
         ({"rivals": {"one": "nearest(x, -x * x * x * x * x * x * x * x * x, x)"}},  # 201**9 > 2**62 > 201**8
          r"task.rivals.one.answer: 'nearest.* may exceed 64 bits; multiply smaller"),
         ({"rivals": {"deep": "x * 2147483647 * 2147483647 * " + "-" * 360 + "x"}}, "task.rivals.deep.answer: .*64"),
+        ({"rules": {"sum": "A x y z -> x + y"}, "placement": {"length": 6}, "vocabulary": {"size": 200}},
+         r"task.rules.sum: `x \+ y` leaves the 200 tokens where A = 3, x = 100, y = 100"),  # 3 * 81**3 > 2**20
+        ({"rules": {"difference": "A x y z -> x + 70 - z"}, "placement": {"length": 6}},
+         r"task.rules.difference: `x \+ 70 - z` leaves the 201 tokens where A = 3, x = 20, y = 20, z = 100"),
         ({"rules": {}}, "task.rules"),
         ({"rivals": {"twice": "A(A(y))"}}, "task.rivals.twice: `A\\(A\\(y\\)\\)` mentions 'y'"),
         ({"rivals": {"memorised": "trained(A, A, x)"}}, "task.rivals.memorised: .* but `A x` holds no pair of anchors"),
