@@ -8,7 +8,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import LineFigure, MapFigure
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
-from anchorlab.studies import kept_findings, run_study, sweep_study
+from anchorlab.studies import kept_findings, quick_recipe, run_study, sweep_study
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.training_sweep import quantity
 from anchorlab.training import Evaluation, FixedSample, Members, Recipe, TrainedRun
@@ -20,6 +20,12 @@ RECIPE = Recipe(data=FixedSample(size=20), batch=10, duration=2, evaluation=Eval
 def grid(**changes):
     arguments = {"task": "anchor/identity", "model": MODEL, "recipe": RECIPE, "seeds": (0, 1), **changes}
     return list(sweep_study(**arguments).experiments_of("quick"))
+
+
+@pytest.mark.parametrize("name", ["evaluations", "checkpoints"])
+def test_a_quick_recipe_without_evaluations_or_checkpoints_is_refused(name):
+    with pytest.raises(SpecError, match=f"^{name}: 0 is not a number along training; give 1 or more$"):
+        quick_recipe(100, **{name: 0})
 
 
 def test_paths_make_a_grid_and_what_members_have_is_given_to_each():

@@ -182,6 +182,21 @@ def test_one_sequence_in_place_of_a_batch_is_refused(one: Task) -> None:
     assert len(one.oracle(batch.inputs[:1]).answers) == 1
 
 
+@every_task
+def test_sequences_of_another_length_are_refused_and_belong_to_no_split(one: Task) -> None:
+    inputs, length = one.sample(one.splits[0], 2, 0).inputs, one.shape.length
+    feature = "" if one.shape.inputs == "tokens" else f", {one.shape.input_size}"
+    for other in {0, 1, length + 1} - {length}:
+        wrong = torch.cat([inputs, inputs[:, :1]], dim=1)[:, :other]
+        for name in ("oracle", "ideal", "render"):
+            if getattr(type(one), name) is not Task.ideal:
+                with pytest.raises(SpecError) as refused:
+                    getattr(one, name)(wrong)
+                said = f"inputs: have shape (2, {other}{feature}); give [batch, {length}{feature}]"
+                assert str(refused.value) == said
+        assert one.split_of(wrong).tolist() == [-1, -1]
+
+
 @pytest.mark.untyped
 @every_task
 def test_bad_draws_are_refused(one: Task) -> None:

@@ -31,7 +31,7 @@ def declared(*rules, length=8, **parts):
 
 DECLARED = {
     "every sign": declared("A x y -> ((x - y) * (x * 3 + A) // (y - 20) + -y) % (x - 30)"),
-    "beyond 64 bits": declared("A x -> (x * 2147483647 * 2147483647 * 2147483647 - 5) % 53"),
+    "beyond 53 bits": declared("A x -> (x * 2147483647 * 30000000 - 5) % 53"),
     "literal after letter": declared("A x 3 y -> max(min(x, y), x - 3, y - A)", length=5),
     "table": declared(
         "A x -> A(x) // 2", operations={2: tasks.Operation.parse("+1"), 3: {x: 90 - 2 * x for x in range(10, 41)}}

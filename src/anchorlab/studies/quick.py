@@ -1,5 +1,6 @@
 """Small models and recipes that learn a task in minutes on two cores."""
 
+from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec
 from anchorlab.training import AdamW, Evaluation, FixedSample, Recipe, Times, WarmupCosine
 
@@ -21,7 +22,12 @@ def quick_recipe(
     """Return a recipe for narrow models: few steps, a large learning rate and strong weight decay.
 
     `evaluations` and `checkpoints` are their numbers along training; `checkpoints=None` saves the last weights alone.
+
+    Errors: `SpecError` if one of these numbers is below 1.
     """
+    for name, count in (("evaluations", evaluations), ("checkpoints", checkpoints)):
+        if count is not None and count < 1:
+            raise SpecError(name, f"{count} is not a number along training", "give 1 or more")
     return Recipe(
         data=FixedSample(size=size),
         optimiser=AdamW(learning_rate=learning_rate, weight_decay=weight_decay),

@@ -92,7 +92,8 @@ class Task(Spec, Drawable):
     def oracle(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Answer:
         """Return the right answers to inputs `[batch position ...]`, derived from the inputs alone, with a trace.
 
-        Errors: `SpecError` for one sequence without a batch axis, as in every method that reads inputs.
+        Errors: `SpecError` for one sequence without a batch axis, and for inputs of another shape than the task's, as
+        in every method that reads inputs except `split_of`.
         """
 
     def for_training(self, batch: Batch) -> Batch:
@@ -136,7 +137,7 @@ class Task(Spec, Drawable):
         if self.separated:
             problem = f"is missing, though the splits of {type(self).__name__} are separated"
             raise SpecError("split_of", problem, "define it, or set separated = False on the class")
-        return self.oracle(inputs).known.any(dim=1).long() - 1
+        return _of_own_inputs(lambda task, own: task.oracle(own).known.any(dim=1).long() - 1)(self, inputs.cpu())
 
     def ideal(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Float[Tensor, "batch scored output"]:
         """Return the exact probabilities at each scored position, given the inputs up to it.
@@ -198,12 +199,17 @@ class Task(Spec, Drawable):
 
 
 def _of_batches(method: Callable[[Task, Tensor], Any]) -> Callable[[Task, Tensor], Any]:
-    """Return a method of a task that reads batches on the CPU, and refuses one sequence in place of a batch."""
+    """Return a method of a task that reads batches on the CPU and refuses inputs of another shape.
+
+    Of these, `split_of` refuses only one sequence in place of a batch.
+    """
 
     @wraps(method)
     def checked(self: Task, inputs: Tensor) -> Any:
-        if inputs.ndim == (2 if self.shape.inputs == "vectors" else 1):
-            raise one_sequence("inputs")
+        wanted = _wanted(self.shape, inputs)
+        if method.__name__ != "split_of" and inputs.shape[1:] != wanted:
+            remedy = f"give [{', '.join(map(str, ('batch', *wanted)))}]"
+            raise SpecError("inputs", f"have shape {tuple(inputs.shape)}", remedy)
         return method(self, inputs.cpu())
 
     return checked
@@ -215,7 +221,7 @@ def _of_own_inputs(split_of: Callable[[Task, Tensor], Tensor]) -> Callable[[Task
     @wraps(split_of)
     def checked(self: Task, inputs: Tensor) -> Tensor:
         shape = self.shape
-        if inputs.shape[1:] != ((shape.length,) if shape.inputs == "tokens" else (shape.length, shape.input_size)):
+        if inputs.shape[1:] != _wanted(shape, inputs):
             return torch.full((len(inputs),), -1)
         if shape.inputs == "vectors":
             return split_of(self, inputs)
@@ -223,6 +229,14 @@ def _of_own_inputs(split_of: Callable[[Task, Tensor], Tensor]) -> Callable[[Task
         return torch.where(own, split_of(self, inputs.where(own[:, None], 0)), -1)
 
     return checked
+
+
+def _wanted(shape: TaskShape, inputs: Tensor) -> tuple[int, ...]:
+    """Return the shape of one of a task's sequences. Errors: `SpecError` for one sequence in place of a batch."""
+    wanted = (shape.length,) if shape.inputs == "tokens" else (shape.length, shape.input_size)
+    if inputs.ndim == len(wanted):
+        raise one_sequence("inputs")
+    return wanted
 
 
 def _bytes(batch: Batch) -> int:

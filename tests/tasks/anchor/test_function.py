@@ -301,6 +301,15 @@ def test_statistical_metrics_by_hand_and_distribution_targets() -> None:
         ({"rules": {"one": "4 x -> x"}}, "task.placement.pattern: `4 x`: 4 is not an anchor"),
         ({"rules": {"one": "A ... x -> x"}}, "task.placement.pattern: `A ... x` leaves the position"),
         ({"rules": {"one": "A x -> x + 200"}}, "task.rules.one: `x \\+ 200` leaves the 201 tokens"),
+        ({"rules": {"one": "A x -> (x * 2147483647 * 30000000 - 5) % 53"}},  # 201 * 2147483647 * 30000000 > 2**62
+         r"task.rules.one.answer: '\(x \* 2147483647 \* 30000000 - 5\) % 53' may exceed 64 bits"),
+        ({"rivals": {"one": "nearest(x, -x * x * x * x * x * x * x * x * x, x)"}},  # 201**9 > 2**62 > 201**8
+         r"task.rivals.one.answer: 'nearest.* may exceed 64 bits; multiply smaller"),
+        ({"rivals": {"deep": "x * 2147483647 * 2147483647 * " + "-" * 360 + "x"}}, "task.rivals.deep.answer: .*64"),
+        ({"rules": {"sum": "A x y z -> x + y"}, "placement": {"length": 6}, "vocabulary": {"size": 200}},
+         r"task.rules.sum: `x \+ y` leaves the 200 tokens where A = 3, x = 100, y = 100"),  # 3 * 81**3 > 2**20
+        ({"rules": {"difference": "A x y z -> x + 70 - z"}, "placement": {"length": 6}},
+         r"task.rules.difference: `x \+ 70 - z` leaves the 201 tokens where A = 3, x = 20, y = 20, z = 100"),
         ({"rules": {}}, "task.rules"),
         ({"rivals": {"twice": "A(A(y))"}}, "task.rivals.twice: `A\\(A\\(y\\)\\)` mentions 'y'"),
         ({"rivals": {"memorised": "trained(A, A, x)"}}, "task.rivals.memorised: .* but `A x` holds no pair of anchors"),
@@ -329,6 +338,19 @@ def test_impossible_specs_name_the_field(fields: dict[str, object], message: str
     if fields.get("vocabulary") == {"anchors": [20]}:  # also where it is constructed directly
         with pytest.raises(SpecError, match=r"^vocabulary\.anchors: anchor 20"):
             AnchorFunction(**fields)
+
+
+def test_a_proof_by_samples_compares_the_answers_of_distributions_too(monkeypatch) -> None:
+    monkeypatch.setattr("anchorlab.tasks.anchor.proof.MOST_LATENTS", 0)
+    monkeypatch.setattr(AnchorFunction, "proof_samples", 500)
+    held_out = {"rule": "anchor_based", "held_out": {3: [(12, 13)]}, "covering": False}
+    vocabulary = Vocabulary(size=30, items=(10, 13))
+    for labels in (None, Labels(targets="distribution")):
+        one = AnchorFunction(operations={3: "+5"}, vocabulary=vocabulary, separation=held_out, labels=labels)
+        proof = one.proof()
+        assert proof.method == "samples" and proof.holds
+        assert proof.numbers["answers"] == {"train": 2, "test": 2}
+        assert proof.numbers["unseen"] == {"keys": [12, 13], "answers": [17, 18]}
 
 
 def test_pairs_in_training_are_known_beside_a_rule_with_more_anchors() -> None:

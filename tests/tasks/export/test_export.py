@@ -277,6 +277,10 @@ def test_strangers_families_and_splits_that_would_share_a_file_are_refused(tmp_p
     monkeypatch.setattr(MadeUp, "splits", ("a b", "a_b"))
     with pytest.raises(SpecError, match="files of the same name"):
         export(FAKE, tmp_path / "out", n=3)
+    rivals = AnchorFunction(rivals={"a b": "x", "a_b": "x + 1"})
+    with pytest.raises(SpecError, match=r"rivals: \['a b', 'a_b'\] would have columns of the same name"):
+        export(rivals, tmp_path / "out", n=3)
+    assert not list(tmp_path.iterdir())
 
 
 # The folder for lm-evaluation-harness holds the task's own questions, and says how that harness puts them.

@@ -3,7 +3,7 @@
 import itertools
 import math
 from hashlib import sha256
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -301,6 +301,31 @@ def test_it_is_the_law_given_all_that_stands_before(fields, scored):
                 assert np.abs(found - expected / expected.sum()).max() < 1e-6
                 checked += 1
     assert checked > 10
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"noises": 2}, {"noises": 2, "by_trigger": True, "triggers": (2, 0)}, {"drawn": 1}, {"drawn": 2}]
+)
+def test_appended_noise_follows_triggers_alone_and_tells_the_splits_apart(fields):
+    """Each sequence of four tokens is of `clean` if any triggers and y give it without noise, else of `train`."""
+    task = NoisyRecall(source="uniform", tokens=TOKENS, length=4, alpha=ALPHA, **fields)
+    characters, states = range(TOKENS), range(task.chain.states)
+    sides = {}
+    for triggers in permutations(characters, task.drawn) if task.drawn else [task.triggers]:
+        for outputs in product(characters, repeat=len(triggers)):
+            for one in product(*[states] * 3, triggers):
+                noisy, possible = False, one[0] in characters
+                for before, token in pairwise(one[:3]):
+                    if before in triggers and token not in characters:
+                        place = triggers.index(before)
+                        noisy, possible = True, possible and (not task.by_trigger or token == TOKENS + place)
+                    else:
+                        following = [outputs[triggers.index(before)]] if before in triggers else characters
+                        possible = possible and token in following
+                if possible:
+                    sides[one] = max(sides.get(one, 0), 0 if noisy else 1)
+    every = list(product(states, repeat=4))
+    assert task.split_of(torch.tensor(every)).tolist() == [sides.get(one, -1) for one in every]
 
 
 def test_tokens_can_be_few_and_one_outside_the_vocabulary_has_no_law():

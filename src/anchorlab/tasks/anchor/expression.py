@@ -153,6 +153,21 @@ class Expression:
             return len(arguments) >= 2
         return name[:1].isupper() and len(arguments) == 1
 
+    def check_size(self, size: int) -> None:
+        """Raise `SpecError` if a value on the way to the answer may exceed 64 bits, with tokens below `size`."""
+        bounds: dict[ast.AST, int] = {}
+        for node in reversed([*ast.walk(self._tree)]):  # parts come before what holds them
+            parts = [bounds[part] for part in ast.iter_child_nodes(node)]
+            bounds[node] = max([size, *parts])
+            match node:
+                case ast.Constant(value=int() as number):
+                    bounds[node] = abs(number)
+                case ast.BinOp(op=op):
+                    one, _, other = parts
+                    bounds[node] = {ast.Mult: one * other, ast.FloorDiv: one, ast.Mod: other}.get(type(op), one + other)
+            if bounds[node] >= 2**62:  # half of the range, for the distances of `nearest`
+                raise SpecError("answer", f"{self.text!r:.60} may exceed 64 bits", "multiply smaller numbers")
+
     def evaluate(self, reading: Reading) -> tuple[Value, Bool[np.ndarray, "row"], list[Step]]:
         """Return the answers (meaningless in rows without one), whether each row has one, and the operations used."""
         evaluation = _Evaluation(reading)

@@ -112,9 +112,13 @@ class AnchorFunction(Task):
     @model_validator(mode="after")
     def _fits(self) -> "AnchorFunction":
         self._check_operations()
+        for name, rule in self.rules.items():
+            with below(f"rules.{name}"):
+                rule.answer.check_size(self.vocabulary.size)
         for name, text in self.rivals.items():
             with below(f"rivals.{name}"):
                 rival = Expression(text)
+                rival.check_size(self.vocabulary.size)
             if self.labels is not None and name == CHANGED:
                 raise SpecError(f"rivals.{name}", "is the name of the changed label", "choose another name")
             for rule in self.rules.values():

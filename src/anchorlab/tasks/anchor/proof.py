@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import torch
 from jaxtyping import Int
 
 from anchorlab.errors import SpecError
@@ -20,14 +19,16 @@ _ROWS_AT_ONCE = 2**16
 Drawings = Mapping[str, Drawing]
 
 
-def every_latent(reader: Reader) -> tuple[Latent, Int[np.ndarray, "row"]] | None:
-    """Return every frame with every combination of items in its slots.
+def every_latent(
+    reader: Reader, items: Int[np.ndarray, "item"] | None = None
+) -> tuple[Latent, Int[np.ndarray, "row"]] | None:
+    """Return every frame with every combination of `items` in its slots; None: of all items.
 
     Returns: the latents, and the frame of each; None if there are more than `MOST_LATENTS`, or if an answer reads
     noise.
     """
     frames, (first, last) = reader.layout.frames, reader.layout.vocabulary.items
-    items = np.arange(first, last + 1)
+    items = np.arange(first, last + 1) if items is None else items
     slots = (frames.key_positions >= 0).sum(axis=1)
     if (float(len(items)) ** slots).sum() > MOST_LATENTS or any(r.answer.reads_noise for r in reader.rules.values()):
         return None
@@ -48,19 +49,22 @@ def every_latent(reader: Reader) -> tuple[Latent, Int[np.ndarray, "row"]] | None
 def prove_coverage(reader: Reader, drawings: Drawings) -> None:
     """Raise `SpecError` if an operation leaves the vocabulary, or test has keys or answers that training never shows.
 
-    If there are too many latents to list, only keys are compared, exactly; `prove` compares answers.
+    If there are too many latents to list, operations are checked at the first and last keys of each slot, and only keys
+    are compared, exactly; `prove` compares answers.
     """
-    listed = every_latent(reader)
-    if listed is None:
+    every = every_latent(reader)
+    listed = every or every_latent(reader, np.array(sorted(set().union(*_keys(drawings, [0, -1])) - {-1})))
+    if listed is not None:
+        side = reader.separation.side(listed[0], reader.layout.placement.length)
+        kept = np.flatnonzero(side >= 0)
+        latents, frame, side = listed[0].select(kept), listed[1][kept], side[kept]
+        answer = reader.answer(latents, None).answer
+        _check_answers(reader, latents, answer)
+    if every is None:
         if reader.separation.covering:
             for unseen in _unseen_keys(drawings):
                 raise _uncovered("key", unseen)
         return
-    side = reader.separation.side(listed[0], reader.layout.placement.length)
-    kept = np.flatnonzero(side >= 0)
-    latents, frame, side = listed[0].select(kept), listed[1][kept], side[kept]
-    answer = reader.answer(latents, None).answer
-    _check_answers(reader, latents, answer)
     drawable = answer >= 0
     if not reader.layout.alone:
         for rows, again in _read_back(reader, latents, frame):
@@ -123,11 +127,16 @@ def _uncovered(what: str, token: int) -> SpecError:
 
 def _unseen_keys(drawings: Drawings) -> list[int]:
     """Return the test keys that training never shows."""
-    shown = [
-        {int(key) for kind in np.unique(drawing.kind).tolist() for key in drawing.listed(kind)}
+    shown = _keys(drawings)
+    return sorted(set().union(*shown[1:]) - shown[0] - {-1})
+
+
+def _keys(drawings: Drawings, at: list[int] | slice = slice(None)) -> list[set[int]]:
+    """Return the keys of each split that are at these places in a list of a slot's allowed keys; -1 for no key."""
+    return [
+        {int(key) for kind in np.unique(drawing.kind).tolist() for key in drawing.listed(kind)[at]}
         for drawing in drawings.values()
     ]
-    return sorted(set().union(*shown[1:]) - shown[0] - {-1})
 
 
 def prove(task: Task, reader: Reader, drawings: Drawings) -> Proof:
@@ -193,7 +202,8 @@ def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
     samples = task.proof_samples
     crossed = crossings(task, samples)
     latents = {split: drawing.latents for split, drawing in drawings.items()}
-    seen = {split: torch.unique(task.sample(split, samples // 5, seed=1).answers).tolist() for split in task.splits}
+    drawn = {split: task.sample(split, samples // 5, seed=1).inputs.numpy() for split in task.splits}
+    seen = {split: np.unique(reader.read(inputs).answer).tolist() for split, inputs in drawn.items()}
     unseen = {
         "keys": _unseen_keys(drawings),
         "answers": sorted(set().union(*list(seen.values())[1:]) - set(seen["train"])),

@@ -89,25 +89,21 @@ class AssociativeRecall(Task):
 
         The trace has a step for each query: the position of the value it asks for.
         """
-        n, length = inputs.shape
-        fits = torch.zeros(n, dtype=torch.bool)
-        places = torch.zeros((n, self.pairs), dtype=torch.int64)
-        if length == self.length:
-            first = 2 * self.pairs
-            keys, values, rest = inputs[:, 0:first:2], inputs[:, 1:first:2], inputs[:, first:]
-            fits = self._distinct(keys, 1) & self._distinct(values, self.vocabulary + 1)
-            asked = rest != 0
-            fits &= asked.sum(dim=1) == self.pairs
-            queries = torch.where(asked, torch.arange(length - first), length).argsort(dim=1)[:, : self.pairs]
-            same = rest.gather(1, queries)[:, :, None] == keys[:, None, :]
-            fits &= same.any(dim=2).all(dim=1) & same.any(dim=1).all(dim=1)
-            places = 2 * same.long().argmax(dim=2) + 1
-        answers = inputs.gather(1, places.clamp(max=length - 1))
+        first = 2 * self.pairs
+        keys, values, rest = inputs[:, 0:first:2], inputs[:, 1:first:2], inputs[:, first:]
+        fits = self._distinct(keys, 1) & self._distinct(values, self.vocabulary + 1)
+        asked = rest != 0
+        fits &= asked.sum(dim=1) == self.pairs
+        order = torch.where(asked, torch.arange(self.length - first), self.length).argsort(dim=1)
+        same = rest.gather(1, order[:, : self.pairs])[:, :, None] == keys[:, None, :]
+        fits &= same.any(dim=2).all(dim=1) & same.any(dim=1).all(dim=1)
+        places = 2 * same.long().argmax(dim=2) + 1
+        answers = inputs.gather(1, places)
         trace = tuple(
             TraceStep(f"value {query + 1}", torch.where(fits, places[:, query], -1), answers[:, query])
             for query in range(self.pairs)
         )
-        return Answer(answers, fits.unsqueeze(1).expand(n, self.pairs), trace)
+        return Answer(answers, fits.unsqueeze(1).expand(answers.shape), trace)
 
     def _distinct(self, found: Int[Tensor, "batch pair"], low: int) -> Tensor:
         """Return whether the tokens are distinct and lie in the range from `low` on."""

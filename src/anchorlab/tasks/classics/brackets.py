@@ -112,8 +112,6 @@ class Brackets(Task):
 
     def _balanced(self, tokens: Int[Tensor, "batch position"]) -> Bool[Tensor, "batch"]:
         """Return whether every bracket is closed, by its own kind."""
-        if tokens.shape[1] != self.length:
-            return torch.zeros(len(tokens), dtype=torch.bool)
         own = ((tokens >= 0) & (tokens < 2 * self.kinds)).all(dim=1)
         depths = self._depths(tokens)
         fits = (tokens < self.kinds) | (tokens == self._closing(tokens).roll(1, dims=1))

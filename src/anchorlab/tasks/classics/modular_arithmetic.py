@@ -153,8 +153,6 @@ class ModularArithmetic(Task):
         return Answer(answers, fits.unsqueeze(1), trace)
 
     def _well_formed(self, tokens: Int[Tensor, "batch position"]) -> Bool[Tensor, "batch"]:
-        if tokens.shape[1] != 4:
-            return torch.zeros(len(tokens), dtype=torch.bool)
         numbers = tokens[:, [0, 2]]
         signs = (tokens[:, 1] == self.prime) & (tokens[:, 3] == self.prime + 1)
         inside = ((numbers >= 0) & (numbers < self.prime)).all(dim=1)

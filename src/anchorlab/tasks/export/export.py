@@ -64,8 +64,9 @@ def export(
 
     >>> export(task("anchor/identity"), "identity", "hf", n=100)  # doctest: +SKIP
 
-    Errors: `SpecError` for an unknown format or split, fewer than 1 row, a folder that holds other files, and for
-    `lm-eval` if the task has no questions in words or `text` is set.
+    Errors: `SpecError` for an unknown format or split, fewer than 1 row, splits or rivals whose names differ only in
+    such characters, a folder that holds other files, and for `lm-eval` if the task has no questions in words or `text`
+    is set.
     """
     names = _check(task, format, n, splits, text)
     folder = Path(folder).absolute()
@@ -115,6 +116,8 @@ def split_frame(task: Task, batch: Batch, text: bool = False) -> "polars.DataFra
     if batch.weights is not None:
         columns["weights"] = _lists(batch.weights)
     columns |= {f"{RIVAL}{_file_name(name)}": _lists(values) for name, values in batch.rivals.items()}
+    if sum(column.startswith(RIVAL) for column in columns) < len(batch.rivals):
+        raise SpecError("rivals", f"{list(batch.rivals)} would have columns of the same name", "name them apart")
     frame = pl.DataFrame([values.alias(name) for name, values in columns.items()])
     group = np.zeros(len(batch), dtype=np.int64) if batch.group is None else batch.group.numpy()
     frame = frame.with_columns(

@@ -350,16 +350,27 @@ class NoisyRecall(Task):
         return token == last if self.drawn else np.isin(token, self.triggers)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for an impossible sequence."""
+        """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for an impossible sequence.
+
+        Only a trigger is followed by an appended noise token, so that this token makes the token before it known.
+        """
         tokens = inputs.numpy()
-        rows, last = len(tokens), tokens[:, -1]
-        legal = np.isin(last, np.flatnonzero(self._trigger_weights) if self.drawn else self.triggers)
-        noisy, output = np.zeros(rows, dtype=bool), np.full((rows, self.chain.states), -1)
-        every = np.arange(rows)
+        every, is_noise = np.arange(len(tokens)), self._is_noise(tokens)
+        triggers = np.zeros((len(tokens), self.chain.states), dtype=bool)
+        triggers[:, [] if self.drawn else self.triggers] = True
+        triggers[every, tokens[:, -1]] = True
+        legal = np.ones(len(tokens), dtype=bool)
+        if self.noise == "appended":
+            row, place = np.nonzero(is_noise[:, 1:-1])
+            triggers[row, tokens[row, place]] = True
+            legal = ~is_noise[:, 0]
+        possible = np.flatnonzero(self._trigger_weights) if self.drawn else list(self.triggers)
+        legal &= ~np.delete(triggers, possible, axis=1).any(axis=1)
+        legal &= triggers.sum(axis=1) <= (self.drawn or len(self.triggers))
+        noisy, output = np.zeros(len(tokens), dtype=bool), np.full(triggers.shape, -1)
         for position in range(1, self.length - 1):
-            before, token = tokens[:, position - 1], tokens[:, position]
-            after_trigger = self._is_trigger(before, last)
-            noise = self._is_noise(token)
+            before, token, noise = tokens[:, position - 1], tokens[:, position], is_noise[:, position]
+            after_trigger = triggers[every, before]
             noisy |= after_trigger & noise
             if self.by_trigger:
                 at = np.flatnonzero(after_trigger & noise)

@@ -83,8 +83,6 @@ class MixedRetrieval(MinimalRetrieval):
 
     def _asked(self, inputs: Float[Tensor, "batch position both"]) -> Int[Tensor, "batch"]:
         """Return the index in `asked` of the step that each sequence asks for; -1 if its marks do not name one step."""
-        if inputs.shape[1:] != (wanted := (self.shape.length, self.shape.input_size)):
-            raise SpecError("inputs", f"have shape {tuple(inputs.shape)}", f"give [batch, {wanted[0]}, {wanted[1]}]")
         marks = inputs[..., 2 * self.features :]
         found = -torch.ones(len(inputs), dtype=torch.int64)
         for index, step in enumerate(self.asked):

@@ -2,10 +2,9 @@
 //
 // `anchorlab.oracle(given)` reads the JSON of viewer/oracle.py, whose terms are those of tasks/anchor: a pattern has slots
 // (anchors before keys), written at `places` with `gaps` of noise between them; the answer is a tree of nodes. Values are
-// BigInt, cut to 64 bits, so that every result equals that of the task's own oracle; null means no answer.
+// BigInt, so that every result equals that of the task's own oracle, which has 64 bits; null means no answer.
 (() => {
-  const cut = (value) => BigInt.asIntN(64, value);
-  const magnitude = (value) => cut(value < 0n ? -value : value);
+  const magnitude = (value) => (value < 0n ? -value : value);
   const modulo = (one, other) => ((one % other) + other) % other;
   const ARITHMETIC = {
     "+": (one, other) => one + other,
@@ -95,11 +94,8 @@
     const KINDS = {
       number: ({ value }) => BigInt(value),
       slot: ({ slot }) => BigInt(tokenOf(slot)),
-      negate: ({ of }) => all([of], ([value]) => cut(-value)),
-      arithmetic: ({ sign, left, right }) => all([left, right], ([one, other]) => {
-        const value = ARITHMETIC[sign](one, other);
-        return value === null ? null : cut(value);
-      }),
+      negate: ({ of }) => all([of], ([value]) => -value),
+      arithmetic: ({ sign, left, right }) => all([left, right], ([one, other]) => ARITHMETIC[sign](one, other)),
       least: ({ of }) => all(of, (values) => values.reduce((one, other) => (other < one ? other : one))),
       most: ({ of }) => all(of, (values) => values.reduce((one, other) => (other > one ? other : one))),
       apply: ({ slot, of, shown }) => step(shown, slot, apply(slot, evaluate(of))),
@@ -111,7 +107,7 @@
         return trained && !given.trained.some(pairOf(first, second)) ? null : result;
       },
       nearest: ({ to, among, give }) => all([to, ...among, ...give], ([goal, ...values]) => {
-        const distances = values.slice(0, among.length).map((value) => magnitude(cut(value - goal)));
+        const distances = values.slice(0, among.length).map((value) => magnitude(value - goal));
         const best = distances.reduce((one, other) => (other < one ? other : one));
         const at = distances.indexOf(best);
         return distances.lastIndexOf(best) === at ? values[among.length + at] : null;
