@@ -62,6 +62,8 @@ def test_paths_reach_every_part(path, value, read):
         ({"model.width": range(1, 102), "recipe.batch": range(1, 101)}, "vary: makes 10100 cells"),
         ({"model.layers": ()}, r"vary\.model\.layers"),
         ({"model.layers": (1, 1)}, r"vary\.model\.layers"),
+        ({"model.layers": (1, 2, 1.0)}, r"vary\.model\.layers: holds a value twice; give each once"),
+        ({"members.gamma": ([1], [1.0])}, r"vary\.members\.gamma: holds a value twice"),
         ({"model.layers": 3}, r"vary\.model\.layers: holds no values; give a few, such as \(1, 2, 4\)"),
         ({"model.layers": torch.tensor([1, 2])}, r"vary\.model\.layers: holds no values; give a few"),
         ({"layers": (1,)}, r"vary\.layers"),
