@@ -71,13 +71,14 @@ def run_study(
             other task only if they read its weights; nothing is drawn, and the findings are not kept; by default all
 
     Errors: `SpecError` for an unknown profile or claim, for a changed study that still has the name of a built-in one,
-    and for a download by a study that opens no pretrained model; otherwise as `anchorlab.engine.run`.
+    and for `download` or `access` to a study that opens no pretrained model; otherwise as `anchorlab.engine.run`.
     """
     store = Store.of(store)
     if study.name in STUDIES and study != find_study(study.name):  # its findings would pass for ours
         raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
-    if download and study.observe is None:
-        raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
+    for name, given in (("download", download), ("access", access is not None)):
+        if given and study.observe is None:
+            raise SpecError(name, f"{study.name} opens no pretrained model", "leave it out")
     checked_device(device, workers, here=on == "local" or study.observe is not None)
     if claims:
         with reported(report, progress) as show:
