@@ -1,6 +1,7 @@
 """How far the chunks of runs have come, counted by hand, and runs of which a chunk fails."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -38,8 +39,7 @@ def test_work_is_that_of_the_steps_of_all_members(counted):
         (SECOND, 12, 223 + 7 * 2 * 2, 48),
     ]:
         one.update(chunk, Progress(step, 30))
-        label = next(iter(chunk.values())).cell.label
-        assert (said[-1].done, said[-1].before, said[-1].label) == (done, before, label)
+        assert (said[-1].done, said[-1].before) == (done, before)
 
 
 def test_a_metric_that_only_some_chunks_have_is_the_mean_of_these(counted):
@@ -52,9 +52,9 @@ def test_a_metric_that_only_some_chunks_have_is_the_mean_of_these(counted):
 def test_chunks_that_are_trained_together_count_each(counted):
     one, said = counted
     one.update(FIRST, Progress(2, 30))
-    one.update(FIRST | OTHER, Progress(3, 30))
+    one.update(OTHER | FIRST, Progress(3, 30, {"test loss": 5.0}))
     assert (said[-1].done, said[-1].before) == (7 * 3 + 2 * 2 * 3, 7 * 2 + 2 * 2 * 3)
-    assert said[-1].label == "anchor/identity and 1 other"
+    assert (said[-1].label, said[-1].metrics) == ("anchor/identity and 1 other", {"test loss": 5.0})
 
 
 def test_a_note_is_told_once_and_metrics_stay_until_there_are_newer_ones(counted):
@@ -73,9 +73,28 @@ def test_metrics_are_means_over_the_chunks_of_an_experiment_and_not_of_another(c
     one, said = counted
     one.update(FIRST, Progress(1, 30, {"test loss": 2.0}))
     one.update(SECOND, Progress(1, 30, {"test loss": 4.0}))
-    one.update(OTHER, Progress(1, 20))
+    one.update(OTHER, Progress(1, 20, {"test loss": 9.0}))
     one.update(FIRST, Progress(2, 30, {"test loss": 3.0}))
-    assert [status.metrics.get("test loss") for status in said] == [2.0, 3.0, None, 3.5]
+    assert [status.metrics.get("test loss") for status in said] == [2.0, 3.0, 3.0, 3.5]
+
+
+def test_the_first_experiment_is_shown_until_its_last_chunk_ends(counted):
+    one, said = counted
+    first, second, other = (
+        {chunk: replace(part, label=label) for chunk, part in chunks.items()}
+        for chunks, label in ((FIRST, "long"), (SECOND, "long"), (OTHER, "short"))
+    )
+    for chunk, step, steps, loss, shown in [
+        (first, 1, 30, 2.0, ("long", 2.0)),
+        (other, 1, 20, 9.0, ("long and 1 other", 2.0)),
+        (second, 1, 30, 4.0, ("long and 1 other", 3.0)),
+        (first, 30, 30, 0.0, ("long and 1 other", 2.0)),
+        (other, 2, 20, 8.0, ("long and 1 other", 2.0)),
+        (second, 30, 30, 4.0, ("short", 8.0)),
+        (other, 20, 20, 7.0, ("short", 7.0)),
+    ]:
+        one.update(chunk, Progress(step, steps, {"test loss": loss}))
+        assert (said[-1].label, said[-1].metrics["test loss"]) == shown
 
 
 @pytest.mark.parametrize("last", [0, 1])

@@ -13,6 +13,8 @@ import torch
 from anchorlab.engine import local as on_this_machine
 from anchorlab.engine import run, train
 from anchorlab.engine.plan import _divide, choose_workers, devices_of, planned
+from anchorlab.engine.ray_cluster import Ray
+from anchorlab.engine.slurm import Slurm
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.runs import Run, Store
@@ -130,6 +132,15 @@ def test_wrong_arguments_write_nothing(tmp_path):
 def test_a_number_of_processes_that_is_not_whole_is_refused_before_a_plan_is_recorded(tmp_path, workers):
     with pytest.raises(SpecError, match=r"^workers: .* is not a number of processes; give 1 or more$"):
         run([experiment()], tmp_path / "store", workers=workers)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("backend", [Ray, Slurm])
+def test_a_device_other_than_the_backends_is_refused(tmp_path, backend):
+    name = backend.__name__
+    message = rf"^device: is cuda, but {name} trains on cpu; give it to the backend: {name}\(device='cuda'\)$"
+    with pytest.raises(SpecError, match=message):
+        run([experiment()], tmp_path / "store", device="cuda", on=backend())
     assert not (tmp_path / "store").exists()
 
 

@@ -98,7 +98,8 @@ def test_an_interval_that_leaves_the_band_decides_nothing(band, interval, undeci
 def test_scopes_intervals_and_controls_in_words():
     assert claim(at_least(0)).judge(1, "quick", interval=(0.12345, 2)).interval_text == "95 % interval 0.123 to 2"
     assert claim(at_least(0)).judge(1, "quick").interval_text == ""
-    assert claim(at_least(0)).judge(1, "quick", units=(1.0,)).interval_text == "one value"
+    for spread, told in ((None, "one value"), ("0 to 2 over 9 heads", "one value"), ("one value", "")):
+        assert claim(at_least(0)).judge(1, "quick", spread, units=(1.0,)).interval_text == told
     assert claim(at_least(0), exact=True).judge(1, "quick", units=(1.0,)).interval_text == ""
     plain, exact = claim(at_least(0.5)), claim(at_least(0.5), exact=True)
     assert plain.judge(1, "quick").scope == "other"

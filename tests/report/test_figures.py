@@ -85,7 +85,7 @@ def test_same_figure_same_bytes(tmp_path, ending):
 
 
 def test_page_svg_takes_the_pages_colours_and_font(findings):
-    svg = page_svg(findings.figures[0], PROVENANCE)
+    svg = page_svg(findings.figures[0])
     ElementTree.fromstring(svg)
     assert "var(--ink)" in svg
     assert "var(--line-0)" in svg
@@ -155,7 +155,7 @@ def test_cells_of_a_small_map_have_their_numbers():
     }  # fmt: skip
     colours = {one.get_text(): one.get_color() for one in axes.texts}
     assert colours["0"] == colours["0.25"] == INK and colours["1"] == colours["0.88"] == PAPER
-    svg = page_svg(MapFigure("t", "", ((Map("", grid(values)),),)), PROVENANCE)
+    svg = page_svg(MapFigure("t", "", ((Map("", grid(values)),),)))
     assert "var(--paper)" in svg and PAPER not in svg
     for larger in (np.zeros((5, 5)), np.zeros((1, 25))):
         maps = ((Map("", grid(values)), Map("", grid(larger))),)
@@ -216,7 +216,7 @@ def test_scatters_share_one_named_scale_and_keep_their_places():
         cloud = ScatterFigure("t", "", (Scatter("", (0, 1, 2), (0, 1, 2), (20, strange, 60)),), "x", "y", "v")
         norm = draw(cloud, PROVENANCE).axes[0].collections[0].norm
         assert (norm.vmin, norm.vmax) == (20, 60)
-    svg = page_svg(figure, PROVENANCE)
+    svg = page_svg(figure)
     assert {"one", "$two", "across", "up", "item"} <= set(texts(svg))
     assert "var(--ink)" in svg and "var(--line-" not in svg  # the axes follow the page, the points keep their colours
 
@@ -235,7 +235,7 @@ def test_dots_have_a_panel_for_each_choice_and_a_point_for_each_value():
     assert list(marked.get_xdata()) == [1, 1]
     assert [label.get_fontweight() for label in first.get_xticklabels()] == ["normal", "bold"]
     assert first.get_ylim() == rest[0].get_ylim() == pytest.approx((-0.04, 1.04))
-    assert {"one", "a", "b", "panel 3", "height"} <= set(texts(page_svg(figure, PROVENANCE)))
+    assert {"one", "a", "b", "panel 3", "height"} <= set(texts(page_svg(figure)))
 
 
 def test_bars_stand_in_groups_with_intervals_and_a_dashed_line_each(tmp_path):
@@ -249,7 +249,7 @@ def test_bars_stand_in_groups_with_intervals_and_a_dashed_line_each(tmp_path):
     interval, *dashed = (line.get_segments() for line in axes.collections)
     assert [[end[1] for end in one] for one in interval] == [[0.4, 0.6], [0.2, 0.3]]
     assert [one[0][0][1] for one in dashed] == [0.25, 0.125]
-    shown = texts(page_svg(figure, PROVENANCE))
+    shown = texts(page_svg(figure))
     assert {"left", "right", "one", "two", "guessing", "height"} <= set(shown)
     whole = " ".join(texts(save(figure, PROVENANCE, tmp_path / "a.svg").read_text("utf-8")))
     assert "95 % interval" in whole
@@ -265,7 +265,7 @@ def test_a_timeline_has_a_row_for_each_event_and_a_point_for_each_member():
     medians = [line.get_xdata() for line in axes.lines if list(line.get_ydata()) == [-0.32, 0.32]]
     np.testing.assert_array_equal(medians, [[4, 4]])
     assert not [line for line in axes.lines if list(line.get_ydata()) == [0.68, 1.32]]  # most never had a loss
-    assert {"head", "loss", "heads", "losses", "step", "2 of 3 never"} <= set(texts(page_svg(figure, PROVENANCE)))
+    assert {"head", "loss", "heads", "losses", "step", "2 of 3 never"} <= set(texts(page_svg(figure)))
 
 
 def test_a_small_range_on_a_logarithmic_axis_still_has_labels():
@@ -281,7 +281,7 @@ def test_a_small_range_on_a_logarithmic_axis_still_has_labels():
 @pytest.mark.parametrize("count", [1, 7, 12])
 def test_every_curve_is_named(count):
     lines = tuple(line(f"curve {i}", [0, 1], [[0.0, i]]) for i in range(count))
-    said = texts(page_svg(LineFigure("t", "", "x", "y", lines), PROVENANCE))
+    said = texts(page_svg(LineFigure("t", "", "x", "y", lines)))
     assert [f"curve {i}" for i in range(count)] == sorted((s for s in said if s.startswith("curve")), key=_number)
 
 

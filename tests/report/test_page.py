@@ -3,11 +3,13 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Control, Table
 from anchorlab.report import write_report
 from anchorlab.report.page import duration_text, placed, render, time_text, value_text
+from anchorlab.studies import kit
 from anchorlab.viewer import ViewExample, ViewPath
 from tests.report.hand_made_findings import PROVENANCE
 from tests.report.reader import Reader
@@ -139,6 +141,13 @@ def test_the_caption_of_a_figure_of_one_seed_names_that_seed(findings):
         "line: mean, band: lowest to highest · profile quick · seeds 0..2 · 2 CPU cores · commit 0123456789ab",
         "profile quick · seeds 2 · 2 CPU cores · commit 0123456789ab",
     ]
+
+
+def test_what_a_band_shows_is_said_once_and_only_of_a_figure_with_a_band(findings):
+    for values, times in (([[0.0, 1.0], [1.0, 1.0]], 1), ([[0.0, 1.0]], 0)):
+        curve = kit.curves_against("t", [1, 2], {"a": torch.tensor(values)}, x_label="x", y_label="y")
+        page = render([replace(findings, figures=(curve,))], "title")
+        assert [one.count("band") for one in re.findall("<figcaption>.*</figcaption>", page)] == [times]
 
 
 def test_a_figure_without_a_neighbour_has_its_row_alone(findings):

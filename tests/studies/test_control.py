@@ -218,6 +218,30 @@ def test_an_experiment_without_another_task_keeps_its_weights(store):
     assert found.untrained is not None and found.other_task is None
 
 
+def test_some_claims_train_on_another_task_only_what_they_read_weights_of(tmp_path, twice):
+    def elsewhere(store: Store) -> list[list[int]]:
+        """The seeds of the runs that were trained on the other task."""
+        return [one.spec["members"]["seeds"] for one in store.runs() if "before" in one.spec["task"]["rules"]]
+
+    store = Store(tmp_path / "one")
+    (fits,) = run_study(TWICE, "quick", store, workers=1, claims=["fits"]).claims
+    assert (fits.untrained, fits.other_task, elsewhere(store)) == (by_name(twice)["fits"].untrained, None, [])
+    found = by_name(run_study(TWICE, "quick", store, workers=1, claims=["fits", "norm"]))
+    assert (found["fits"].other_task, elsewhere(store)) == (None, [[*SEEDS]])
+    assert found["norm"].other_task == by_name(twice)["norm"].other_task
+    # the metrics of one run, the weights of another
+    runs = {0: experiment(60), 1: replace(experiment(60), members=Members(seeds=(8, 9)))}
+    both = made_up(
+        "both", at_least(0.0), lambda seen: float(seen.loss.sum() + seen.last.ensemble().weights["embed.W_E"].norm())
+    )
+    study = replace(TWICE, name="own/both", claims=(both,), trains=lambda steps: runs)
+    store = Store(tmp_path / "two")
+    (alone,) = run_study(study, "quick", store, workers=1, claims=["both"]).claims
+    assert elsewhere(store) == [[8, 9]]
+    (whole,) = run_study(study, "quick", store, workers=1).claims
+    assert alone.other_task == whole.other_task is not None and len(elsewhere(store)) == 2
+
+
 def test_a_second_control_survives_json_and_follows_varied_seeds(twice, store):
     (one,) = other_experiments(TWICE.vary(seeds=(7,)), "quick").values()
     assert (one.members.seeds, one.task) == ((7,), other_task(experiment(60)))

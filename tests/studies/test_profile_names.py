@@ -9,6 +9,7 @@ from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.findings import Control, at_least, ledger
 from anchorlab.findings.claims import base_profile
+from anchorlab.language.endpoint import Access
 from anchorlab.papers.verifying import candidates
 from anchorlab.runs import Store
 from anchorlab.studies import findings_directory, run_study, study
@@ -247,4 +248,6 @@ def test_a_study_without_a_model_refuses_one(tmp_path):
         studies.run_study(training, "quick@gpt2", Store(tmp_path))
     with pytest.raises(SpecError, match=r"^download: own/names opens no pretrained model"):
         studies.run_study(training, "quick", Store(tmp_path), download=True)
+    with pytest.raises(SpecError, match=r"^access: own/names opens no pretrained model; leave it out$"):
+        studies.run_study(training, "quick", Store(tmp_path), access=Access())
     assert training.profile_of("quick") == "quick"

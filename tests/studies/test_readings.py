@@ -13,6 +13,7 @@ from anchorlab.models import FNNSpec
 from anchorlab.runs import Store
 from anchorlab.studies import Profile, Reading, Study, precondition, reading, readings, run_study
 from anchorlab.studies.draws import against, curves, seed_by_seed, split_curves
+from anchorlab.studies.hypotheses import Hypothesis, with_hypotheses
 from anchorlab.studies.some_claims import with_claims
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe
@@ -62,8 +63,10 @@ def test_a_split_or_metric_that_no_experiment_evaluates_is_refused_before_traini
     seen = type("Misspelt", (Reading,), {"read": reads})
     draws = [curves("t", "test", "loss"), *([] if draw is None else [draw])]
     study = Study("own/split", "A title.", (), {"quick": Profile((20,))}, experiments, seen, draws)
-    with pytest.raises(SpecError, match=f"^{re.escape(problem)}$"):
-        study.experiments_of("quick")
+    own = Hypothesis(name="low", statement="It is low", metric="loss", at_most=1)
+    for one in (study, with_hypotheses(study, [own])):
+        with pytest.raises(SpecError, match=f"^{re.escape(problem)}$"):
+            one.experiments_of("quick")
 
 
 at_twenty = made_up("at_twenty", at_most(100.0), lambda seen: seen.loss[20])

@@ -209,6 +209,8 @@ def test_what_is_no_reading_no_claim_or_no_name_of_claims_is_refused(tmp_path):
     observing = replace(TINY, trains=None, reads=None, observe=lambda setting, context: None)
     with pytest.raises(SpecError, match=r"^study\.observe: returned NoneType; return an Observed$"):
         studies.run_study(observing, "quick", Store(tmp_path))
+    with pytest.raises(SpecError, match=r"^study\.trains: is given besides observe; give one of the two$"):
+        replace(observing, trains=TINY.trains)
     with pytest.raises(SpecError, match=r"^study\.claims: <function experiments.* is not a claim; put @claim above"):
         replace(TINY, claims=(experiments,))
     with pytest.raises(SpecError, match=r"^study\.profiles\.quick\.paper: 'loss' is not"):

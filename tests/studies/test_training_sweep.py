@@ -1,4 +1,5 @@
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,8 @@ def test_paths_reach_every_part(path, value, read):
         ({"model.width": range(1, 102), "recipe.batch": range(1, 101)}, "vary: makes 10100 cells"),
         ({"model.layers": ()}, r"vary\.model\.layers"),
         ({"model.layers": (1, 1)}, r"vary\.model\.layers"),
+        ({"model.layers": (1, 2, 1.0)}, r"vary\.model\.layers: holds a value twice; give each once"),
+        ({"members.gamma": ([1], [1.0])}, r"vary\.members\.gamma: holds a value twice"),
         ({"model.layers": 3}, r"vary\.model\.layers: holds no values; give a few, such as \(1, 2, 4\)"),
         ({"model.layers": torch.tensor([1, 2])}, r"vary\.model\.layers: holds no values; give a few"),
         ({"layers": (1,)}, r"vary\.layers"),
@@ -80,6 +83,23 @@ def test_paths_reach_every_part(path, value, read):
 def test_quantities_that_make_no_sweep_are_named(vary, field):
     with pytest.raises(SpecError, match=f"^{field}"):
         grid(vary=vary)
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "members"),
+    [
+        ("recipe.optimiser.learning_rate", (0.1, 0.2), {"learning_rate": (0.3, 0.4)}),
+        ("recipe.optimiser.weight_decay", (0.1, 0.2), {"weight_decay": (0.3, 0.4)}),
+        ("recipe.clip", (1.0, 2.0), {"clip": (3.0, 4.0)}),
+        ("recipe.data.size", (20, 30), {"data_size": (10, 20)}),
+    ],
+)
+def test_a_quantity_that_members_override_is_refused(path, values, members):
+    (own,) = members
+    message = f"vary.{path}: has no effect, as members.{own} overrides it; change members.{own}"
+    with pytest.raises(SpecError, match=f"^{re.escape(message)}$"):
+        grid(vary={path: values}, seeds=Members(seeds=(0, 1), **members))
+    assert len(grid(vary={path: values})) == 2
 
 
 def test_a_sweep_runs_to_a_figure(tmp_path):

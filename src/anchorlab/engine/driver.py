@@ -34,21 +34,25 @@ class Tally:
         self.status = Status(sum(self.work[each] * one.member_steps for each, one in todo.items()), cells=len(todo))
         self._report = report
         self._done: dict[ChunkName, int] = {}
+        self.training: dict[ChunkName, Experiment] = {}  # those that have begun and not ended
         self._metrics = {address: dict[int, Mapping[str, float]]() for address in todo}  # newest of each chunk
 
     def update(self, chunks: Mapping[ChunkName, Experiment], progress: Progress) -> None:
         """Count the progress of chunks that are trained together, keep its metrics, and report the status.
 
-        The metrics reported are means over the chunks of the first chunk's experiment.
+        The label names the first experiment of `todo` that is in training, and the metrics are means over its chunks.
         A note is reported instead of the progress. The steps in a chunk's first report were resumed from a kept state,
         so they also count in `Status.before`. The values of `chunks` are experiments with only the chunk's members.
         """
-        ((address, index), first), others = next(iter(chunks.items())), len(chunks) - 1
-        self.status.label = first.cell.label + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
+        ended = chunks if progress.step == progress.steps else {}
+        self.training = {each: one for each, one in {**self.training, **chunks}.items() if each not in ended}
+        labels = {address: one.cell.label for (address, _), one in (self.training or chunks).items()}
+        first, others = next(each for each in self.work if each in labels), len(labels) - 1
+        self.status.label = labels[first] + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
         self.status.note = progress.note
-        newest = self._metrics[address]
-        if progress.metrics:
-            newest[index] = progress.metrics
+        for address, index in chunks if progress.metrics else ():
+            self._metrics[address][index] = progress.metrics
+        newest = self._metrics[first]
         names = next(iter(newest.values()), {})
         self.status.metrics = {name: fmean(one[name] for one in newest.values() if name in one) for name in names}
         for chunk, one in chunks.items() if not progress.note else ():
@@ -213,6 +217,7 @@ class Driver:
                 continue
             self._left[address] -= 1
             if error is not None:
+                self.tally.training.pop((address, index), None)
                 self._fail(address, chunk_text(experiment), error)
                 continue
             self.tally.update({(address, index): experiment}, Progress(experiment.steps, experiment.steps))

@@ -57,7 +57,7 @@ def run(
             of work, else one process per core. Each process computes with one thread, or with more if there are fewer
             jobs than workers. On CUDA, None trains all members together in this process on a single device, else in one
             process per device.
-        device: `cpu` or `cuda`
+        device: `cpu` or `cuda`; a backend given as `on` has its own
         execution: as for `fit`
         report: called with the status a few times per second
         keep_every: seconds between two kept states
@@ -83,6 +83,9 @@ def run(
             remedy = "train it by al.train without a store" + (", or register the loss" if "loss" in part else "")
             raise SpecError("store", f"cannot keep a run with {part}", remedy)
     device = checked_device(device, workers, here=on == "local")
+    if isinstance(on, Backend) and device not in ("cpu", on.device):
+        remedy = f"give it to the backend: {type(on).__name__}(device={device!r})"
+        raise SpecError("device", f"is {device}, but {type(on).__name__} trains on {on.device}", remedy)
     stages = with_starts(experiments, store)
     missing = {one.cell.address: one for stage in stages for one in stage if one.cell not in store}
     if missing:

@@ -285,12 +285,16 @@ class ClaimResult:
 
     @property
     def interval_text(self) -> str:
-        """The interval as text, in three significant digits, or why there is none, and how many units would decide."""
+        """The interval as text, in three significant digits, or why there is none, and how many units would decide.
+
+        Empty where nothing is random, and where `spread` says that there is one value.
+        """
         needed = None
         if self.interval is None and len(self.units) > 1 and all_equal(self.units):
             text, needed = f"{len(self.units)} equal values", ENOUGH
         elif self.interval is None:
-            return "one value" if len(self.units) == 1 and self.scope not in ("exact", "theory") else ""
+            alone = len(self.units) == 1 and self.scope not in ("exact", "theory")
+            return "one value" if alone and self.spread != "one value" else ""
         elif self.is_share:
             text = f"95 % bounds {self.interval[0]:.3g} and {self.interval[1]:.3g}"
             needed = units_needed(self.claim.band) if self.agrees and len(set(self.units)) == 1 else None

@@ -108,9 +108,9 @@ def save(figure: Figure, provenance: Provenance, path: Path) -> Path:
     return path
 
 
-def page_svg(figure: Figure, provenance: Provenance) -> str:
+def page_svg(figure: Figure) -> str:
     """Return the bare figure as an `<svg>` element in the page's colours and font, with a name for screen readers."""
-    text = _bytes(draw(figure, provenance, bare=True), "svg").decode()
+    text = _bytes(draw(figure, bare=True), "svg").decode()
     text = text[text.index("<svg") :]
     used = set(re.findall(r"(?:url\(|href=\")#([\w-]+)", text))
     text = re.sub(r' id="([\w-]+)"', lambda found: found[0] if found[1] in used else "", text)

@@ -77,7 +77,7 @@ def environment() -> Environment:
         "footer": footer,
         "placed": placed,
         "rebuild_command": rebuild_command,
-        "svg": lambda figure, source: Markup(page_svg(figure, source)),
+        "svg": lambda figure: Markup(page_svg(figure)),
         "view_json": lambda view: Markup(view_json(view)),
         "viewer_style": Markup(viewer_style()),
         "viewer_script": Markup(viewer_script()),

@@ -63,7 +63,7 @@ def with_controls(
     experiments = control_experiments(study, findings.profile)
     if not experiments:
         return findings
-    elsewhere = other_experiments(study, findings.profile) if trained else {}
+    elsewhere = other_experiments(study, findings.profile, trained) if trained else {}
     show = None if report is None else partial(_renamed, report)
     runs = run_with_parts([*experiments, *elsewhere.values()], Store.of(store), (), device=device, report=show)
     untrained, others = runs[: len(experiments)], dict(zip(elsewhere, runs[len(experiments) :], strict=True))
@@ -72,7 +72,7 @@ def with_controls(
     judged = {name: measure for name, measure in measures.items() if name in ours}
 
     def swapped(weights: Sequence[TrainedRun]) -> dict[str, Control]:
-        return _controls(study, judged, [_Swapped(*both) for both in zip(trained, weights, strict=True)], setting)
+        return _controls(study, judged, [Swapped(*both) for both in zip(trained, weights, strict=True)], setting)
 
     never = _controls(study, measures, untrained, setting)
     is_open = any(never[name].value is None for name in judged)
@@ -99,14 +99,17 @@ def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
     return [experiment.untrained() for experiment in study.experiments_of(profile)]
 
 
-def other_experiments(study: Study[Any], profile: str) -> dict[int, Experiment]:
+def other_experiments(study: Study[Any], profile: str, trained: Sequence[TrainedRun] = ()) -> dict[int, Experiment]:
     """Return the trainings on another task for a study's controls, by the index of the experiment each controls.
 
-    Empty for chosen seeds of a paper's own setting, where the copies would cost as much as the seeds.
+    Empty for chosen seeds of a paper's own setting, where the copies would cost as much as the seeds. Runs of the
+    experiments whose weights were not read, each given as a `Swapped`, need no control.
     """
     if study.other_task is None or (part_of(profile)[1] is not None and study.profile(profile).paper):
         return {}
-    tasks = [(index, one, study.other_task(one)) for index, one in enumerate(study.experiments_of(profile))]
+    closed = {index for index, one in enumerate(trained) if isinstance(one, Swapped) and not one.opened}
+    read = [(index, one) for index, one in enumerate(study.experiments_of(profile)) if index not in closed]
+    tasks = [(index, one, study.other_task(one)) for index, one in read]
     return {index: replace(one, task=task, label=f"{one.label}, control") for index, one, task in tasks if task}
 
 
@@ -115,21 +118,24 @@ def trainings(study: Study[Any], profile: str) -> list[Experiment]:
     return [*study.experiments_of(profile), *other_experiments(study, profile).values()]
 
 
-class _Swapped(TrainedRun):
-    """A run with its own metrics and the weights of another run.
+class Swapped(TrainedRun):
+    """A run with its own metrics and the weights of another run; `opened` is whether these were read.
 
     So a measure selects the same members as on the run itself, and a measure of metrics alone keeps its value.
     """
 
     def __init__(self, trained: TrainedRun, weights: TrainedRun) -> None:
-        super().__init__(trained.run)
-        self._weights = weights
+        super().__init__(trained.run, trained.experiment)
+        self._weights, self.opened = weights, False
 
     def ensemble(self, step: int | None = None) -> Ensemble:
+        """Return the members of the other run."""
+        self.opened = True
         return self._weights.ensemble(step)
 
     @property
     def _readings(self) -> dict[str, Tensor]:
+        self.opened = True
         return self._weights._readings
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import wraps
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from anchorlab.findings import Band
 from anchorlab.findings.claims import check_band
 from anchorlab.spec import Spec, unknown_name
 from anchorlab.studies.claim import Measure, Measured, over
-from anchorlab.studies.draws import Draw, Drawn
+from anchorlab.studies.draws import Draw
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.readings import Reading
 from anchorlab.studies.study import Study
@@ -102,14 +102,15 @@ def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Stud
         if one.name in known:
             raise SpecError(f"hypothesis.{one.name}", f"{study.name} has a claim of this name", "choose another")
         known.add(one.name)
+    assert study.reads is not None
 
+    @wraps(study.reads, updated=())
     def reads(runs: Mapping[Any, TrainedRun], setting: Any) -> WithRuns:
         labels = [experiment.label for experiment in study.labelled(setting).values()]
         return WithRuns(study.see(list(runs.values()), setting), labels)
 
     claims = (*map(_of_own, study.claims), *(one.measure() for one in hypotheses))
-    draws = [partial(_drawn, draw) for draw in study.draws]
-    return replace(study, claims=claims, reads=reads, draws=draws, smoke=None)
+    return replace(study, claims=claims, reads=reads, draws=[*map(_drawn, study.draws)], smoke=None)
 
 
 def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]) -> None:
@@ -132,5 +133,5 @@ def _of_own(measure: Measure[Any]) -> Measure[Any]:
     return replace(measure, function=lambda seen: measure(seen.own), case=())
 
 
-def _drawn(draw: Draw, seen: WithRuns) -> Drawn | Sequence[Drawn] | None:
-    return draw(seen.own)
+def _drawn(draw: Draw) -> Draw:
+    return wraps(draw, updated=())(lambda seen: draw(seen.own))

@@ -17,8 +17,8 @@ from anchorlab.training import TrainedRun
 
 Values = TypeVar("Values")
 
-MEAN_AND_RANGE = "Mean over seeds; the band reaches from the lowest to the highest."
-"""The caption of curves over seeds."""
+MEAN_AND_RANGE = "Mean over seeds."
+"""The caption of curves over seeds; the line below a figure says what its bands are, if it has any."""
 
 ACCURACY = (0.0, 1.02)
 """The y axis of accuracies, with room above a curve at 1."""

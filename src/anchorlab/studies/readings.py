@@ -13,6 +13,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from inspect import unwrap
 from typing import Any, Generic, TypeVar, overload
 
 import torch
@@ -170,10 +171,14 @@ def crossing(
     return Quantity(read, heading, ([split], [metric]))
 
 
-def check_names(reads: object, draws: Iterable[object], experiments: Sequence[Experiment]) -> None:
-    """Raise `SpecError` if `reads`, a `Reading`, or a drawing reads a split or metric that no experiment evaluates."""
-    parts = {f"reads.{name}": getattr(reads, name) for name in dir(reads)}
-    for at, part in (parts | {f"draws.{index}": one for index, one in enumerate(draws)}).items():
+def check_names(reads: Any, draws: Iterable[Any], experiments: Sequence[Experiment]) -> None:
+    """Raise `SpecError` if `reads`, a `Reading`, or a drawing reads a split or metric that no experiment evaluates.
+
+    Functions made by `functools.wraps` stand for what they wrap.
+    """
+    own = unwrap(reads)
+    parts = {f"reads.{name}": getattr(own, name) for name in dir(own)}
+    for at, part in (parts | {f"draws.{index}": unwrap(one) for index, one in enumerate(draws)}).items():
         for kind, names in zip(("splits", "metrics"), getattr(part, "evaluated", ()), strict=False):
             for name in names:
                 if not any(name in getattr(one, kind) for one in experiments):

@@ -19,7 +19,7 @@ from anchorlab.runs import Cell, Store
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.atomic_files import file_name, write_file
 from anchorlab.runs.references import record_use, use_before
-from anchorlab.studies.control import control_experiments, trainings, with_controls
+from anchorlab.studies.control import Swapped, control_experiments, other_experiments, trainings, with_controls
 from anchorlab.studies.members import held, run_with_parts
 from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.parts import table_of_parts
@@ -67,17 +67,18 @@ def run_study(
         progress: whether to show a bar, as for `anchorlab.train`
         on: where to train the runs, as for `anchorlab.engine.run`
         parts: further stores, which are only read
-        claims: names of claims to measure alone, such as `enough-data`: only what these read is trained, nothing is
-            drawn, and the findings are not kept; by default all claims
+        claims: names of claims to measure alone, such as `enough-data`: only what these read is trained, and on the
+            other task only if they read its weights; nothing is drawn, and the findings are not kept; by default all
 
     Errors: `SpecError` for an unknown profile or claim, for a changed study that still has the name of a built-in one,
-    and for a download by a study that opens no pretrained model; otherwise as `anchorlab.engine.run`.
+    and for `download` or `access` to a study that opens no pretrained model; otherwise as `anchorlab.engine.run`.
     """
     store = Store.of(store)
     if study.name in STUDIES and study != find_study(study.name):  # its findings would pass for ours
         raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
-    if download and study.observe is None:
-        raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
+    for name, given in (("download", download), ("access", access is not None)):
+        if given and study.observe is None:
+            raise SpecError(name, f"{study.name} opens no pretrained model", "leave it out")
     checked_device(device, workers, here=on == "local" or study.observe is not None)
     if claims:
         with reported(report, progress) as show:
@@ -138,10 +139,12 @@ def _of_claims(
     labels = labels_read(chosen, setting, untrained)
     while True:
         some = of_labels(chosen, labels)
-        runs = run_with_parts(trainings(some, profile), store, parts, workers, device, report, on)
-        runs = runs[: len(some.experiments_of(profile))]
+        trained = run_with_parts(some.experiments_of(profile), store, parts, workers, device, report, on)
+        runs = [Swapped(one, one) for one in trained]
         try:
             findings = some.findings(profile, runs, time.monotonic() - began, device)
+            if others := other_experiments(some, profile, runs):
+                run_with_parts(list(others.values()), store, parts, workers, device, report, on)
             return with_controls(some, findings, store, runs, device, report)
         except NotTrainedError as error:  # the claims did not read this run on untrained members
             labels.add(error.label)

@@ -103,6 +103,8 @@ class Study(Generic[Setting]):
         if (self.reads is None) == (self.observe is None):
             problem = "is missing" if self.reads is None else "is given besides observe"
             raise SpecError("study.reads", problem, "give reads, or observe alone for a pretrained model")
+        if self.trains is not None and self.observe is not None:
+            raise SpecError("study.trains", "is given besides observe", "give one of the two")
         if strange := [one for one in self.claims if not isinstance(one, Measure)]:
             raise SpecError("study.claims", f"{strange[0]!r:.60} is not a claim", "put @claim above the function")
         names = [measure.name for measure in self.claims]

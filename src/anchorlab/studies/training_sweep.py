@@ -88,7 +88,7 @@ def _check(vary: Vary) -> None:
     for path, values in vary.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise SpecError(f"vary.{path}", "holds no values", "give a few, such as (1, 2, 4)")
-        if len(set(map(repr, values))) < len(values):
+        if any(value in values[:at] for at, value in enumerate(values)):
             raise SpecError(f"vary.{path}", "holds a value twice", "give each once")
     cells = prod(map(len, vary.values()))
     if cells > _MOST_CELLS:

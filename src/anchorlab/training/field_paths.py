@@ -22,6 +22,14 @@ SHORT_PATHS = {
 }
 """Short paths that users may write, with the full paths."""
 
+_OVERRIDDEN = {
+    "recipe.optimiser.learning_rate": "learning_rate",
+    "recipe.optimiser.weight_decay": "weight_decay",
+    "recipe.clip": "clip",
+    "recipe.data.size": "data_size",
+}
+"""The fields of `Members` that override the recipe, by the path of what they override."""
+
 
 def quantity(path: str) -> str:
     """Return a field's readable name, such as `learning rate` for `recipe.optimiser.learning_rate`."""
@@ -49,12 +57,14 @@ def value_at(experiment: Experiment, path: str) -> Any:
 def with_values(experiment: Experiment, values: Mapping[str, Value], label: str, at: str = "") -> Experiment:
     """Return the experiment with other values at these paths; a value below `members` is given to every member.
 
-    Errors: `SpecError` at `at` + path for a path that leads nowhere; `SpecError` for an unknown field or a value that
-    the field refuses.
+    Errors: `SpecError` at `at` + path for a path that leads nowhere, and for a field that members override;
+    `SpecError` for an unknown field or a value that the field refuses.
     """
     data = deepcopy(experiment.to_json())
     for path, value in values.items():
         place, name = _place(data, path, at)
+        if path in _OVERRIDDEN and data["members"].get(own := _OVERRIDDEN[path]) is not None:
+            raise SpecError(at + path, f"has no effect, as members.{own} overrides it", f"change members.{own}")
         place[name] = [value] * len(experiment.members) if path.startswith("members.") else value
     try:
         return Experiment.from_json(data, label)
