@@ -1,5 +1,6 @@
 """Studies of noisy recall: what they share, and what each reads from runs made by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -188,21 +189,17 @@ NOISES = (
 )
 
 
+def noise_first_run(experiment, noisy, clean_right, probability):
+    values = {
+        ("train", "predicts_noise"): noisy, ("train", "noise"): probability, ("train", "right"): OTHER,
+        ("clean", "right"): clean_right,
+    }  # fmt: skip
+    return HandMadeRun(experiment, FIRST_STEPS, values)
+
+
 def noise_first_runs():
     experiments = noisy_recall.noisy_and_tuned(replace(noisy_recall.QUICK, seeds=2)).values()
-    return [
-        HandMadeRun(
-            experiment,
-            FIRST_STEPS,
-            {
-                ("train", "predicts_noise"): noisy, ("train", "noise"): probability, ("train", "right"): OTHER,
-                ("clean", "right"): clean_right,
-            },
-        )
-        for experiment, noisy, clean_right, probability in zip(
-            experiments, (AFRESH, TUNED), (OTHER, KNEW), NOISES, strict=True
-        )
-    ]  # fmt: skip
+    return list(map(noise_first_run, experiments, (AFRESH, TUNED), (OTHER, KNEW), NOISES))
 
 
 def test_values_and_figures_of_noise_that_is_learned_first(monkeypatch):
@@ -223,6 +220,23 @@ def test_values_and_figures_of_noise_that_is_learned_first(monkeypatch):
     assert [row[0] for row in analysis.tables[0].rows] == ["from the start", "fine-tuned"]
     assert analysis.tables[0].rows[0][1:] == pytest.approx((0.5, 0.3, 0.33, 0.81, 0.43, 0.47, 0.37))
     assert analysis.tables[0].rows[1][1:] == pytest.approx((0.6, 0.2, 0.33, 0.81, 0.59, 0.55, 0.37))
+
+
+def test_a_seed_that_diverges_in_fine_tuning_is_left_out_at_the_end_and_counted(monkeypatch):
+    monkeypatch.setattr(noise_first, "ideal_scores", lambda task, split: {"noise": 0.6, "right": 0.3})
+    runs = noise_first_runs()
+    lost = (*NOISES[1][1][:3], math.nan, math.nan)
+    runs[1] = noise_first_run(runs[1].experiment, TUNED, KNEW, (NOISES[1][0], lost))
+    found = noise_first.STUDY.see(runs, noisy_recall.QUICK)
+    assert values_of(noise_first.STUDY, found) == pytest.approx(
+        {"pretraining-settles": 0.47, "tuning-peak": 0.81, "tuning-settles": 0.58, "tuning-knew": 0.91}, abs=1e-6
+    )
+    details = {one.name: one(found) for one in noise_first.STUDY.claims if one.name.endswith("settles")}
+    assert details["pretraining-settles"].detail == "the most probable token in 0.43"
+    assert details["tuning-settles"].detail == "the most probable token in 0.6; 1 of 2 seeds diverged"
+    analysis = noise_first.STUDY.analysis(runs, noisy_recall.QUICK)
+    assert analysis.figures[1].lines[1].mean == pytest.approx(NOISES[1][0])
+    assert analysis.tables[0].rows[1][1:] == pytest.approx((0.6, 0.2, 0.33, 0.81, 0.6, 0.58, 0.37))
 
 
 STEPS = (0, 1, 10, 15, 100)

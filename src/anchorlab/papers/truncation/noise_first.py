@@ -6,14 +6,14 @@ at each step, trained with noise from the start or only after training without i
 Source: truncated weights, section 4 and Figure 4; settings in its appendix A.5.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, within
 from anchorlab.papers.truncation.noisy_recall import ALPHA, FIRST, by_step, noise_peak, noisy_and_tuned, noisy_study
-from anchorlab.studies import Measurement, Reading, claim, kit, measures_in, over, precondition
+from anchorlab.studies import Measurement, Reading, claim, kit, measures_in, over, precondition, reading
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.readings import along
 
@@ -26,20 +26,27 @@ class Seen(Reading):
     right = along("train", "right")
     recall = along("clean", "right")
 
+    @reading
+    def kept(self) -> Mapping[str, Bool[Tensor, "seed"]]:
+        """By run, whether each seed still has a probability of the noise at the end; a diverged one has none."""
+        return {label: values[:, -1].isfinite() for label, values in self.noise.items()}
+
 
 @claim("Fig 4 left", "with probability nearly 0.5", within(ALPHA - 0.1, ALPHA + 0.1))
 def pretraining_settles(seen: Seen) -> Measurement:
     """Trained on noise from the start, the model in the end predicts the noise nearly with probability alpha.
 
-    Mean probability of the noise at the end, on noisy sequences, mean over seeds.
+    Mean probability of the noise at the end, on noisy sequences, mean over seeds that do not diverge.
     """
     return _settled(seen, "noisy")
 
 
 def _settled(seen: Seen, label: str) -> Measurement:
     # not the fraction of Figure 4: if noise and right token have 1/2 each, chance decides which is the most probable
-    fraction = float(seen.fraction[label][:, -1].mean())
-    return over(seen.noise[label][:, -1], detail=f"the most probable token in {fraction:.3g}")
+    kept = seen.kept[label]
+    lost = f"; {int((~kept).sum())} of {len(kept)} seeds diverged" if not kept.all() else ""
+    fraction = float(seen.fraction[label][kept, -1].mean())
+    return over(seen.noise[label][kept, -1], detail=f"the most probable token in {fraction:.3g}{lost}")
 
 
 @claim("Fig 4 right", "fraction close to 1 in the first 5 or so steps", at_least(0.8))
@@ -56,7 +63,7 @@ def tuning_peak(seen: Seen) -> Float[Tensor, "seed"]:
 def tuning_settles(seen: Seen) -> Measurement:
     """Fine-tuned with noise, the model in the end predicts the noise nearly with probability alpha.
 
-    Mean probability of the noise at the end of fine-tuning, on noisy sequences, mean over seeds.
+    Mean probability of the noise at the end of fine-tuning, on noisy sequences, mean over seeds that do not diverge.
     """
     return _settled(seen, "tuned")
 
@@ -72,19 +79,19 @@ def tuning_knew(seen: Seen) -> Float[Tensor, "seed"]:
 
 def _panel(title: str, time: str, label: str) -> Callable[[Seen], LineFigure]:
     def draw(seen: Seen) -> LineFigure:
-        run = seen.runs[label]
+        run, kept = seen.runs[label], seen.kept[label]
         ideal = ideal_scores(run.experiment.task, "train")
         return by_step(
             title,
             kit.along(run, "train", "predicts_noise")[0],
             {
-                "fraction of predicting the noise": seen.fraction[label],
-                "probability of the noise": seen.noise[label],
-                "probability of the right token": seen.right[label],
+                "fraction of predicting the noise": seen.fraction[label][kept],
+                "probability of the noise": seen.noise[label][kept],
+                "probability of the right token": seen.right[label][kept],
             },
             "The share of predictions that are the noise token, and the probabilities of that token and of the "
             "sequence's own, on noisy sequences (α = 0.5); where both are one token, it counts as both. Mean and range "
-            "over seeds. Dashed: the ideal predictor, which knows the law.",
+            "over seeds that do not diverge. Dashed: the ideal predictor, which knows the law.",
             x_label=f"step of {time} + 1",
             y_label="fraction, probability",
             references=[Reference("noise, ideal", ideal["noise"]), Reference("right token, ideal", ideal["right"])],
@@ -99,13 +106,14 @@ def _table(seen: Seen) -> Table:
         return {
             **{f"{name} before": value[:, 0] for name, value in values.items()},
             "fraction at its peak": noise_peak(seen.runs[label], "train"),
-            **{f"{name}, end": value[:, -1] for name, value in values.items()},
+            **{f"{name}, end": value[seen.kept[label], -1] for name, value in values.items()},
         }
 
     return kit.mean_table(
         "Before, in the first steps, and at the end",
-        "Means over seeds on noisy sequences. Fraction: of predictions that are the noise, as the most "
-        f"probable token; the peak is the highest after 1 to {FIRST} steps. Noise, right: mean probabilities.",
+        "Means over seeds on noisy sequences, at the end over those that do not diverge. Fraction: of predictions that "
+        f"are the noise, as the most probable token; the peak is the highest after 1 to {FIRST} steps. Noise, right: "
+        "mean probabilities.",
         "trained",
         {"from the start": columns("noisy"), "fine-tuned": columns("tuned")},
     )
