@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 HeldOut = Literal["sequences", "positions"]
 
+_REMEDY = "give positions, such as the last tokens: (texts.lengths - 1).unsqueeze(1)"
+
 
 @dataclass(frozen=True, repr=False)
 class Probe(Tabled):
@@ -121,10 +123,12 @@ def probe(
     record = look(model, inputs, site, output=False, axes=axes)
     if positions is not None:
         positions = as_positions(positions, record.inputs, record.lengths)
+    for axis in {*(where or {})}.intersection(PLACES) if record.lengths is not None else ():
+        raise SpecError(f"where.{axis}", "is not the same place in sequences of different lengths", _REMEDY)
     first = _values(record, next(iter(record)), where, positions)
     checked = _checked_labels(labels, first.shape[1:3])
     if record.lengths is not None and positions is None:
-        checked = _without_padding(checked, record.lengths, first.shape[2], where or {})
+        checked = _without_padding(checked, record.lengths, first.shape[2])
     for name in record:
         if (count := _values(record, name, where, positions).shape[2]) != first.shape[2]:
             problem = f"{next(iter(record))} has {first.shape[2]} positions, and {name} has {count}"
@@ -246,14 +250,10 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
 
 
 def _without_padding(
-    labels: Int[Tensor, "batch *position"], lengths: Int[Tensor, "batch"], count: int, where: Mapping[str, int]
+    labels: Int[Tensor, "batch *position"], lengths: Int[Tensor, "batch"], count: int
 ) -> Int[Tensor, "batch *position"]:
-    remedy = "give positions, such as the last tokens: (texts.lengths - 1).unsqueeze(1)"
-    for axis in where:
-        if axis in PLACES:
-            raise SpecError(f"where.{axis}", "is not the same place in sequences of different lengths", remedy)
     if labels.ndim == 1 and count > 1:
-        raise SpecError("positions", "are missing, and the sequences have different lengths", remedy)
+        raise SpecError("positions", "are missing, and the sequences have different lengths", _REMEDY)
     return labels if labels.ndim == 1 else labels.masked_fill(~own_places(lengths, count), -1)
 
 
