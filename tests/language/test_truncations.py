@@ -219,6 +219,9 @@ def test_a_continuation_has_its_spaces_and_letters_of_several_bytes():
     assert next_words(model, "to", 1)[0][0] == " the"
     assert continue_text(model, "to", 2) == "to the to"
     assert generate(model, ["to"], 2).said == (" the to",)
+    joins = decoders.Sequence([decoders.Fuse(), decoders.Replace("tothe", "tithe")])
+    changed = _by_position(_tokenizer(["<?>", "to", "the"], pre_tokenizers.Whitespace(), joins), 2)
+    assert generate(changed, ["to"], 1).said == ("the",)  # read and said together are "tithe", without "to"
     in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     model = _by_position(_tokenizer(["<?>", "to", "Ã", "©"], *in_bytes), 2, 3)
     assert continue_text(model, "to", 2) == "toé"

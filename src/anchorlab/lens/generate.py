@@ -134,7 +134,10 @@ def _checked(interventions: Sequence[Intervention]) -> Sequence[Intervention]:
 
 def _added(tokenizer: Any, read: list[int], ids: Int[Tensor, "token"]) -> str:
     """Return the text that tokens add to those read: alone, they lose a first space with some tokenizers."""
-    return str(tokenizer.decode([*read, *ids.tolist()])).removeprefix(str(tokenizer.decode(read)))
+    before, whole = str(tokenizer.decode(read)), str(tokenizer.decode([*read, *ids.tolist()]))
+    if not whole.startswith(before):  # a tokenizer that changes what it has decoded, such as "do not" to "don't"
+        return str(tokenizer.decode(ids.tolist()))
+    return whole.removeprefix(before)
 
 
 def _turn(tokenizer: Any, text: str) -> str:
