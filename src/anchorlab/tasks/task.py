@@ -59,7 +59,7 @@ class Task(Spec, Drawable):
         super().__pydantic_init_subclass__(**kwargs)
         for name in vars(cls).keys() & set(_READERS):
             method = vars(cls)[name]
-            setattr(cls, name, _of_batches(_of_own_inputs(method) if name == "split_of" else method))
+            setattr(cls, name, (_of_own_inputs if name == "split_of" else _of_batches)(method))
 
     def __eq__(self, other: object) -> bool:
         # Compare fields only: the tables that a task caches for sampling are not part of its value.
@@ -137,7 +137,7 @@ class Task(Spec, Drawable):
         if self.separated:
             problem = f"is missing, though the splits of {type(self).__name__} are separated"
             raise SpecError("split_of", problem, "define it, or set separated = False on the class")
-        return _of_own_inputs(lambda task, own: task.oracle(own).known.any(dim=1).long() - 1)(self, inputs.cpu())
+        return _of_own_inputs(lambda task, own: task.oracle(own).known.any(dim=1).long() - 1)(self, inputs)
 
     def ideal(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Float[Tensor, "batch scored output"]:
         """Return the exact probabilities at each scored position, given the inputs up to it.
@@ -199,15 +199,12 @@ class Task(Spec, Drawable):
 
 
 def _of_batches(method: Callable[[Task, Tensor], Any]) -> Callable[[Task, Tensor], Any]:
-    """Return a method of a task that reads batches on the CPU and refuses inputs of another shape.
-
-    Of these, `split_of` refuses only one sequence in place of a batch.
-    """
+    """Return a method of a task that reads batches on the CPU and refuses inputs of another shape."""
 
     @wraps(method)
     def checked(self: Task, inputs: Tensor) -> Any:
         wanted = _wanted(self.shape, inputs)
-        if method.__name__ != "split_of" and inputs.shape[1:] != wanted:
+        if inputs.shape[1:] != wanted:
             remedy = f"give [{', '.join(map(str, ('batch', *wanted)))}]"
             raise SpecError("inputs", f"have shape {tuple(inputs.shape)}", remedy)
         return method(self, inputs.cpu())
@@ -216,11 +213,12 @@ def _of_batches(method: Callable[[Task, Tensor], Any]) -> Callable[[Task, Tensor
 
 
 def _of_own_inputs(split_of: Callable[[Task, Tensor], Tensor]) -> Callable[[Task, Tensor], Tensor]:
-    """Return a task's `split_of` with -1 for inputs of another shape and sequences with other tokens."""
+    """Return a task's `split_of` on the CPU, with -1 for inputs of another shape and sequences with other tokens."""
 
     @wraps(split_of)
     def checked(self: Task, inputs: Tensor) -> Tensor:
         shape = self.shape
+        inputs = inputs.cpu()
         if inputs.shape[1:] != _wanted(shape, inputs):
             return torch.full((len(inputs),), -1)
         if shape.inputs == "vectors":
