@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
@@ -67,12 +68,10 @@ def along(
     Arguments as in `at_end`.
     """
     table = run.metric(metric, split, group, edit)
-    steps = table["step"].unique().sort().to_list()
-    place = {step: at for at, step in enumerate(steps)}
-    measured = table["member"].to_list(), [place[step] for step in table["step"]]
-    values = torch.full((len(run.experiment.members), len(steps)), torch.nan, dtype=torch.float64)
-    values[measured] = torch.tensor(table["value"].to_list(), dtype=torch.float64)
-    return steps, values
+    steps, place = np.unique(table["step"].to_numpy(), return_inverse=True)
+    values = np.full((len(run.experiment.members), len(steps)), np.nan)
+    values[table["member"].to_numpy(), place] = table["value"].to_numpy()
+    return steps.tolist(), torch.from_numpy(values)
 
 
 def along_units(
