@@ -174,7 +174,7 @@ def crossing(
 def check_names(reads: Any, draws: Iterable[Any], experiments: Sequence[Experiment]) -> None:
     """Raise `SpecError` if `reads`, a `Reading`, or a drawing reads a split or metric that no experiment evaluates.
 
-    Functions made by `functools.wraps` stand for what they wrap.
+    A function made by `functools.wraps` is checked as the function that it wraps.
     """
     own = unwrap(reads)
     parts = {f"reads.{name}": getattr(own, name) for name in dir(own)}

@@ -2,7 +2,7 @@
 //
 // `anchorlab.oracle(given)` reads the JSON of viewer/oracle.py, whose terms are those of tasks/anchor: a pattern has slots
 // (anchors before keys), written at `places` with `gaps` of noise between them; the answer is a tree of nodes. Values are
-// BigInt, so that every result equals that of the task's own oracle, which has 64 bits; null means no answer.
+// BigInt, and the task refuses answers beyond 64 bits, so that both oracles agree; null means no answer.
 (() => {
   const magnitude = (value) => (value < 0n ? -value : value);
   const modulo = (one, other) => ((one % other) + other) % other;
