@@ -182,9 +182,7 @@ gallery: language language-2
 	$(BIN)/anchorlab study language/heads language/noise language/poems language/truncation-search --profile quick --model gemma3
 	$(BIN)/anchorlab study $(SCALED) --profile scaled
 	$(BIN)/anchorlab study $(PAPER) --profile paper
-	$(BIN)/anchorlab study anchor/structures --profile paper-none
-	$(BIN)/anchorlab study anchor/structures --profile paper-one-layer
-	$(BIN)/anchorlab study anchor/structures --profile paper-fewer
+	$(BIN)/anchorlab study anchor/structures --profile paper-claimed
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/anchorlab study anchor/learners --profile paper-start-keys
 	$(BIN)/python docs/gallery/build.py

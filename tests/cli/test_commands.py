@@ -187,7 +187,7 @@ def test_study_claims_and_report(anchorlab, workplace):
     again = json.loads(anchorlab("study", "truncation/feedforward-noise", "--profile", "smoke", "--json").out)
     source = {name: again["provenance"][name] for name in ("seeds", "commit", "hardware")}
     source["search_seeds"] = again["provenance"]["chosen_on"]
-    assert (source["seeds"], source["search_seeds"]) == ("1000..1001", "0..99")
+    assert (source["seeds"], source["search_seeds"]) == ("1000..1001", "0..109")
     assert [{**claim, **source} for claim in again["claims"]] == claims and again["profile"] == "smoke"
 
     (workplace / "pages").mkdir()

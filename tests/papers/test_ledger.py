@@ -224,7 +224,7 @@ def test_published_claims_as_data_carry_what_a_referee_reads():
     identity = [found for found in PUBLISHED.values() if found.study == "anchor/identity"]
     assert counted["anchor/identity"] == sum(not one.claim.precondition for found in identity for one in found.claims)
     (row,) = [row for row in rows if row["id"] == "anchor/identity/shift-mass" and row["value"] is not None]
-    assert (row["n"], row["seeds"], row["search_seeds"], row["scope"]) == (30, "1000..1029", "0..99", "other")
+    assert (row["n"], row["seeds"], row["search_seeds"], row["scope"]) == (30, "1000..1029", "0..109", "other")
     low, high = row["interval"]
     assert low < row["value"] < high and row["value"] == pytest.approx(sum(row["units"]) / 30)
 
@@ -295,8 +295,7 @@ def test_only_paper_profiles_are_the_papers_setting():
     assert list(BANDS) == list(STUDIES)
     profiles = {profile for name in STUDIES for profile in study(name).profiles if study(name).profile(profile).paper}
     assert profiles <= {
-        "paper", "paper-start", "paper-figure-6", "paper-none", "paper-one-layer", "paper-claimed",
-        "paper-fewer", "paper-600", "paper-text",
+        "paper", "paper-start", "paper-figure-6", "paper-claimed", "paper-600", "paper-text",
     }  # fmt: skip
 
 

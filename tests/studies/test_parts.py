@@ -162,6 +162,11 @@ def test_claims_are_judged_on_parts_without_weights(tmp_path):
         ]  # fmt: skip
     assert Store(parts).problems() == []
     assert seeds_with_parts(study, "paper", [Store(parts)]) == SEEDS[:2]
+    # a second experiment trains the first seed alone, and has no part
+    alike = experiment()
+    more = replace(alike, recipe=alike.recipe.replace(batch=10), members=Members(seeds=SEEDS[:1]))
+    both = replace(study, trains=lambda members: {"alike": replace(alike, members=members), "more": more})
+    assert seeds_with_parts(both, "paper", [Store(parts)]) == SEEDS[1:2]
     found = run_study(study, "paper:1000:1002", tmp_path / "here", progress=False, parts=[Store(parts)])
     assert [one.units for one in found.claims] == [one.units[:2] for one in whole.claims]
     assert [one.scope for one in found.claims] == ["paper", "paper"]

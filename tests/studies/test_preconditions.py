@@ -28,9 +28,8 @@ PRECONDITIONS = {
     "anchor/attention": {"fits": ALL},
     "anchor/multi-anchor": {"fits": ("operations", "boundary", "worst", "rarity-explains")},
     "anchor/nine-tasks": {
-        **{f"{name}-fitted": (name,)
-           for name in ("classification", "working-memory", "recitation", "statistical-output")},
-        **{f"{name}-fitted": (name, "unseen-pairs") for name in ("composite", "synonym")},
+        f"{name}-fitted": (name,)
+        for name in ("classification", "composite", "working-memory", "synonym", "recitation", "statistical-output")
     },
     "anchor/order": {"learned": ("along-the-curve", "neighbours", "picture")},
     "anchor/phase-diagram": {"learned": ALL},

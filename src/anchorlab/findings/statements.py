@@ -55,7 +55,7 @@ class Statements:
         return [one.claim.judge(None, "", own=one.own or self.own) for one in self.claims if not one.claim.precondition]
 
     def judge_again(self, findings: Findings) -> Findings:
-        """Judge findings of the study again by these claims: values stay; words, bands and scopes are new.
+        """Judge findings of the study again by these claims: values stay; words, bands, scopes, search seeds are new.
 
         Errors: `SpecError` for an unknown profile, and for a claim whose value is missing or was measured differently.
         """
@@ -71,7 +71,8 @@ class Statements:
             setting, own = self._is_papers_setting(findings.profile, one.name), one.own or self.own
             result = claim.judge(*values, setting, old.untrained, own, old.units, interval)
             results.append(replace(result, other_task=old.other_task))
-        return replace(findings, claims=where_met(self.claims, results))
+        source = replace(findings.provenance, chosen_on=self.chosen_on)
+        return replace(findings, provenance=source, claims=where_met(self.claims, results))
 
     def _is_papers_setting(self, profile: str, claim: str) -> bool:
         """Return whether a profile is the paper's own setting for a claim; with another model, none is."""

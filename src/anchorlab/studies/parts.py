@@ -17,7 +17,7 @@ from anchorlab.findings.provenance import short_commits, versions
 from anchorlab.runs import Run, Store
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.kept import keep
-from anchorlab.studies.members import found_in
+from anchorlab.studies.members import found_in, one_by_one
 from anchorlab.studies.profile_names import part_name
 from anchorlab.studies.study import Study
 from anchorlab.training import TrainedRun
@@ -47,18 +47,17 @@ def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> P
 
 
 def seeds_with_parts(study: Study[Any], profile: str, stores: Sequence[Store]) -> tuple[int, ...]:
-    """Return the seeds of a profile for which the stores have a run of every experiment.
+    """Return the seeds of a profile for which the stores have a run of every experiment that trains this seed.
 
     Empty if the number of seeds is part of the profile's setting.
     """
     own = sorted({seed for one in study.experiments_of(profile) for seed in one.members.seeds})
-    found = []
     with suppress(SpecError):
-        for seed in own:
-            experiments = study.experiments_of(part_name(profile, [seed]))
-            if experiments and all(found_in(one, stores) is not None for one in experiments):
-                found.append(seed)
-    return tuple(found)
+        trained = study.experiments_of(part_name(profile, own)) if own else ()
+        alone = [each for one in trained for each in one_by_one(one)]
+        lacking = {each.members.seeds[0] for each in alone if found_in(each, stores) is None}
+        return tuple(seed for seed in own if seed not in lacking)
+    return ()
 
 
 def table_of_parts(runs: Sequence[TrainedRun]) -> Table | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from anchorlab.errors import SpecError
 from anchorlab.training import Experiment
 
-SEARCHED = range(100)
+SEARCHED = range(110)
 """The seeds on which the settings of anchorlab's studies are chosen, by looking at what their claims measure."""
 
 _PUBLISHED = 1000

@@ -1,12 +1,11 @@
 """Nine tasks side by side: which experiments they are, and accuracies read from runs made by hand."""
 
 import pytest
-import torch
 
-from anchorlab.papers.anchor.nine_tasks import NAMES, SMOKE, STUDY, Accuracies, held_out, unseen_pairs
+from anchorlab.papers.anchor.nine_tasks import NAMES, SMOKE, STUDY, held_out
 from anchorlab.studies import study
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of
+from tests.papers.hand_made_runs import HandMadeRun, values_of
 
 ANCHORS = {
     "identity": "anchor/identity", "reading comprehension": "anchor/reading-comprehension",
@@ -75,7 +74,7 @@ def test_values_inside_and_outside_the_bands_and_curves():
         "statistical-output": 0.99,
     }  # fmt: skip
     fitted = {f"{name}-fitted": 1.0 for name in own} | {"composite-fitted": 0.991, "recitation-fitted": 0.995}
-    assert values_of(STUDY, found) == pytest.approx({**own, "unseen-pairs": 0.95, **fitted})
+    assert values_of(STUDY, found) == pytest.approx({**own, **fitted})
     poor = STUDY.see(
         runs(
             0.9, {"composite": 0.94, "synonym": 0.949}, {"composite": 1.0, "synonym": 0.7}, [1, 1, 1, 1, 0.98, *[1] * 4]
@@ -83,14 +82,9 @@ def test_values_inside_and_outside_the_bands_and_curves():
         SMOKE,
     )
     found = values_of(STUDY, poor)
-    assert found["unseen-pairs"] == pytest.approx(0.85)
     assert found["working-memory-fitted"] == pytest.approx(0.98)
     judged = STUDY.judge(poor, "quick")
     assert [one.claim.id for one in judged if one.verdict == "not measured"] == ["anchor/nine-tasks/working-memory"]
-    pairs = {"composite": torch.tensor([0.5]), "synonym": torch.tensor([0.9, 0.7])}
-    found = unseen_pairs(seen_by_hand(Accuracies, unseen_pairs=pairs))
-    assert found.units == pytest.approx((0.7, 0.7))
-    assert found.value == pytest.approx((0.5 + 0.9 + 0.7) / 3)
     made = runs(0.5, {"composite": 0.6, "synonym": 0.7}, {"composite": 0.1, "synonym": 0.2}, [0.9] * 9)
     found = STUDY.analysis(made, SMOKE)
     accuracy, loss = found.figures

@@ -137,7 +137,12 @@ class Seen(Reading):
         return least_layers_of(self.first, self.setting.steps)
 
 
-@claim("section 7.2", "later positions in the retrieval chains require more layers", at_least(3.0))
+@claim(
+    "our question; section 7.2",
+    "no value: on vectors, later positions of the chains require more layers",
+    at_least(3.0),
+    own=True,
+)
 def more_layers_further(seen: Seen) -> Measurement:
     """Questions of more steps take more layers.
 

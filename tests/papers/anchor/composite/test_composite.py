@@ -173,6 +173,7 @@ def depth(layers, tokens, data, on_task, data_reached, task_reached) -> of.Depth
 
 VALUES = {  # of a model as the paper has it; and of the opposite, with the task before the data
     "data": (0.97, 0.93),
+    "unseen-pair": (0.99, 0.98),
     "task-below-data": (0.01, -0.05),  # of the deep one
     "data-first": (1.0, 0.25),
     # 400 / 100 and 400 / 50, which never reach it, and 200 / 200; the lower middle of 0.5, 0.5, 0.5 and 1
@@ -265,7 +266,14 @@ def test_outputs_are_judged_only_at_depths_that_learned_and_one_depth_not_agains
     learned = depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], *steps)
     not_yet = depth(2, [TIDY, TIDY], [0.9, 0.9], [0.0, 0.0], [math.inf] * 2, [math.inf] * 2)
     of_any = {"data", "data-first", "much-earlier"}
-    of_deepest = {"one-sequence", "one-unseen-sequence", "one-common-sequence", "first-anchor-twice", "answer-kept"}
+    of_deepest = {
+        "unseen-pair",
+        "one-sequence",
+        "one-unseen-sequence",
+        "one-common-sequence",
+        "first-anchor-twice",
+        "answer-kept",
+    }
     of_shallowest = {"several-sequences", "several-unseen-sequences"}
     for seen, own in (([not_yet, learned], of_deepest), ([learned, not_yet], of_shallowest)):
         found = values_of(STUDY, of_depths(*seen))

@@ -138,6 +138,15 @@ def data(seen: Seen) -> Float[Tensor, "seed"]:
     return _lowest_mean(seen.accuracy(depths.DATA))
 
 
+@claim("section 3.3 and Fig 7a", "infers unseen composite anchor functions; no value in the text", at_least(0.9))
+def unseen_pair(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """The deepest model answers the pair of anchors that is never trained.
+
+    Accuracy on the split `test on task` at the end, mean over seeds, largest depth.
+    """
+    return seen.accuracy(depths.TASK)[-1] if seen.learned(-1) else None
+
+
 @claim("section 4.4 and Fig 7a", "below or equal", at_least(-0.01))
 def task_below_data(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Generalisation on the task is usually below that on data.
