@@ -74,15 +74,9 @@ class AssociativeRecall(Task):
         inputs[:, 0:first:2], inputs[:, 1:first:2] = keys, values
         np.put_along_axis(inputs, places, keys, axis=1)
         order = np.argsort(places, axis=1)
-        answers = torch.from_numpy(np.take_along_axis(values, order, axis=1))
-        return Batch(
-            inputs=torch.from_numpy(inputs),
-            targets=answers,
-            answers=answers,
-            positions=torch.from_numpy(np.take_along_axis(places, order, axis=1)),
-            split=split,
-            latents={"keys": torch.from_numpy(keys), "values": torch.from_numpy(values)},
-        )
+        answers, asked = (torch.from_numpy(np.take_along_axis(each, order, axis=1)) for each in (values, places))
+        latents = {"keys": torch.from_numpy(keys), "values": torch.from_numpy(values)}
+        return Batch(torch.from_numpy(inputs), answers, answers, asked, split, latents=latents)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the token after each key's first occurrence; unknown unless every key occurs exactly twice.

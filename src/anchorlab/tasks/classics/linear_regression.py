@@ -64,9 +64,8 @@ class LinearRegression(Task):
         inputs[:, 1::2, d] = torch.from_numpy(seen).float()
         inputs[:, :, d + 1 :] = torch.eye(2 * k)
         answers, targets = (torch.from_numpy(values).float().unsqueeze(-1) for values in (y, seen))
-        return Batch(
-            inputs, targets, answers, torch.arange(0, 2 * k, 2), split, latents={"w": torch.from_numpy(w).float()}
-        )
+        latents = {"w": torch.from_numpy(w).float()}
+        return Batch(inputs, targets, answers, torch.arange(0, 2 * k, 2), split, latents=latents)
 
     def oracle(self, inputs: Float[Tensor, "batch position feature"]) -> Answer:
         """Return the values of the linear function fitted to all pairs of the sequence by least squares.

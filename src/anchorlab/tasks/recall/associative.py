@@ -70,13 +70,8 @@ class NoisyAssociative(Task):
         populations = np.tile(np.arange(self.inputs), (-(-n // self.inputs), 1))
         drawn = generator(seed, "sequences", split).permuted(populations, axis=1).reshape(-1, 1)[:n]
         inputs = torch.from_numpy(drawn)
-        return Batch(
-            inputs=inputs,
-            targets=self._law(inputs, self.alpha if split == "train" else 0.0),
-            answers=self._law(inputs, 0.0),
-            positions=torch.tensor([0]),
-            split=split,
-        )
+        targets = self._law(inputs, self.alpha if split == "train" else 0.0)
+        return Batch(inputs, targets, self._law(inputs, 0.0), torch.tensor([0]), split)
 
     def _law(self, inputs: Int[Tensor, "batch position"], alpha: float) -> Float[Tensor, "batch position output"]:
         """Return p(y | x) for each input."""

@@ -194,23 +194,12 @@ class NoisyRecall(Task):
         """
         self.check_draw(split, n, seed)
         random, alpha = generator(seed, "sequences", split), self.alpha if split == "train" else 0.0
-        found, last = (
-            drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows, alpha)),
-            self.scored == "last",
-        )
-        return Batch(
-            inputs=found["inputs"],
-            targets=found["targets"],
-            answers=found["answers"],
-            positions=torch.tensor([self.length - 1]) if last else found["positions"],
-            split=split,
-            weights=None if last else found["weights"],
-            latents={
-                "output": found["output"],
-                "trigger": found["trigger"],
-                "noisy": self._is_noise(found["targets"]),
-            },
-        )
+        found = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows, alpha))
+        inputs, targets, answers = (found[name] for name in ("inputs", "targets", "answers"))
+        last = self.scored == "last"
+        positions, weights = torch.tensor([self.length - 1]) if last else found["positions"], found["weights"]
+        latents = {"output": found["output"], "trigger": found["trigger"], "noisy": self._is_noise(targets)}
+        return Batch(inputs, targets, answers, positions, split, None if last else weights, latents=latents)
 
     def _draw(self, random: Generator, rows: int, alpha: float) -> dict[str, np.ndarray]:
         """Draw `rows` sequences z_1 .. z_{T+1} from left to right, and what is scored of them."""

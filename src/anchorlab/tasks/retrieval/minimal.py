@@ -123,15 +123,10 @@ class MinimalRetrieval(Task):
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
-        found = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
-        return Batch(
-            inputs=found["inputs"],
-            targets=found["answers"],
-            answers=found["answers"],
-            positions=self._graph.query_places(self.shape.length)[:, -1],
-            split=split,
-            latents={name: found[name] for name in ("symbols", "order")},
-        )
+        latents = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
+        inputs, answers = latents.pop("inputs"), latents.pop("answers")
+        positions = self._graph.query_places(self.shape.length)[:, -1]
+        return Batch(inputs, answers, answers, positions, split, latents=latents)
 
     def _draw(self, random: Generator, rows: int) -> dict[str, np.ndarray]:
         """Draw the inputs, answers and latents of `rows` sequences."""

@@ -101,16 +101,9 @@ class TokenRetrieval(Task):
         inputs, step = latents.pop("inputs"), latents["step"]
         asked = latents["symbols"][torch.arange(n), self.roots + step - 1]
         targets = asked.gather(1, latents["queries"])
-        return Batch(
-            inputs=inputs,
-            targets=targets,
-            answers=targets,
-            positions=self._graph.query_places(self.shape.length)[:, -1],
-            split=split,
-            group=torch.searchsorted(torch.tensor(self.asked), step),
-            groups=tuple(f"step {one}" for one in self.asked),
-            latents=latents,
-        )
+        positions = self._graph.query_places(self.shape.length)[:, -1]
+        group, groups = torch.searchsorted(torch.tensor(self.asked), step), tuple(f"step {one}" for one in self.asked)
+        return Batch(inputs, targets, targets, positions, split, group=group, groups=groups, latents=latents)
 
     def _draw(self, random: Generator, rows: int) -> dict[str, np.ndarray]:
         """Draw the inputs and latents of `rows` sequences."""

@@ -121,18 +121,10 @@ class RetrievalPrompts(Task):
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         parts = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
-        targets = parts.pop("answer").unsqueeze(1)
-        inputs, depth = parts.pop("inputs"), parts["depth"]
-        return Batch(
-            inputs=inputs,
-            targets=targets,
-            answers=targets,
-            positions=torch.tensor([inputs.shape[1] - 1]),
-            split=split,
-            group=torch.searchsorted(torch.tensor(self.depths), depth),
-            groups=tuple(f"step {one}" for one in self.depths),
-            latents=parts,
-        )
+        inputs, targets = parts.pop("inputs"), parts.pop("answer").unsqueeze(1)
+        positions, groups = torch.tensor([inputs.shape[1] - 1]), tuple(f"step {one}" for one in self.depths)
+        group = torch.searchsorted(torch.tensor(self.depths), parts["depth"])
+        return Batch(inputs, targets, targets, positions, split, group=group, groups=groups, latents=parts)
 
     def _draw(self, random: np.random.Generator, n: int) -> dict[str, Int[np.ndarray, "batch ..."]]:
         """Draw the inputs, answers and latents of `n` questions."""
