@@ -102,9 +102,8 @@ class Pattern:
             highest = np.full(len(ways), length - after[index]) if gap.open else lowest
             counts = np.maximum(np.minimum(highest, length - after[index]) - lowest + 1, 0)
             if counts.sum() > MOST_ASSIGNMENTS:
-                raise SpecError(
-                    "pattern", f"`{self.text}` fits in too many ways", "use fewer `...` or a shorter length"
-                )
+                remedy = "use fewer `...` or a shorter length"
+                raise SpecError("pattern", f"`{self.text}` fits in too many ways", remedy)
             within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             ways = np.column_stack([np.repeat(ways, counts, axis=0), np.repeat(lowest, counts) + within])
         end = self.gaps[-1]

@@ -45,17 +45,15 @@ class Placement(Spec):
                 raise SpecError(f"choices.{slot}", "is not a slot of any pattern", f"use {', '.join(sorted(slots))}")
             for anchor in anchors:
                 if anchor not in vocabulary.anchors:
-                    raise SpecError(
-                        f"choices.{slot}", f"{anchor} is not an anchor", f"choose from {sorted(vocabulary.anchors)}"
-                    )
+                    remedy = f"choose from {sorted(vocabulary.anchors)}"
+                    raise SpecError(f"choices.{slot}", f"{anchor} is not an anchor", remedy)
         for pattern in patterns:
             if not (pattern.anchors and pattern.keys):
                 raise SpecError("pattern", f"`{pattern.text}` lacks an anchor or a key", "write both, such as `A x`")
             for slot in pattern.anchors:
                 if slot.isdigit() and int(slot) not in vocabulary.anchors:
-                    raise SpecError(
-                        "pattern", f"`{pattern.text}`: {slot} is not an anchor", "list it in vocabulary.anchors"
-                    )
+                    problem = f"`{pattern.text}`: {slot} is not an anchor"
+                    raise SpecError("pattern", problem, "list it in vocabulary.anchors")
 
     def allowed(self, slot: str, vocabulary: Vocabulary) -> tuple[int, ...]:
         """Return the anchors that a slot may hold."""

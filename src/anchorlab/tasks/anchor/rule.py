@@ -59,8 +59,5 @@ def check_names(answer: Expression, pattern: Pattern, field: str) -> None:
         raise SpecError(field, problem, "use trained only with two anchors")
     unknown = sorted(answer.names - set(pattern.slots))
     if unknown:
-        raise SpecError(
-            field,
-            f"`{answer.text:.80}` mentions {unknown[0]!r}, which `{pattern.text}` does not hold",
-            f"use {', '.join(pattern.slots)}",
-        )
+        problem = f"`{answer.text:.80}` mentions {unknown[0]!r}, which `{pattern.text}` does not hold"
+        raise SpecError(field, problem, f"use {', '.join(pattern.slots)}")

@@ -161,13 +161,12 @@ class AnchorBased(Separation):
         lowest, highest = layout.vocabulary.items
         for anchor, ranges in self.held_out.items():
             if anchor not in layout.vocabulary.anchors:
-                known = sorted(layout.vocabulary.anchors)
-                raise SpecError("held_out", f"{anchor} is not an anchor", f"choose from {known}")
+                remedy = f"choose from {sorted(layout.vocabulary.anchors)}"
+                raise SpecError("held_out", f"{anchor} is not an anchor", remedy)
             for first, last in ranges:
                 if not lowest <= first <= last <= highest:
-                    raise SpecError(
-                        f"held_out.{anchor}", f"{first}..{last} is not a range of items", f"keep to {lowest}..{highest}"
-                    )
+                    problem = f"{first}..{last} is not a range of items"
+                    raise SpecError(f"held_out.{anchor}", problem, f"keep to {lowest}..{highest}")
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether each key is held out for the first anchor of its row."""

@@ -94,9 +94,8 @@ def export(
             (temporary / place).write_text(written, encoding="utf-8", newline="\n")
         _put_in_place(temporary, folder, expected)
     except OSError as error:
-        raise SpecError(
-            "folder", f"{folder} cannot be written: {error.strerror or error}", "name a folder that you may write to"
-        ) from error
+        problem = f"{folder} cannot be written: {error.strerror or error}"
+        raise SpecError("folder", problem, "name a folder that you may write to") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder

@@ -84,9 +84,8 @@ class NoisyRecall(Task):
         if isinstance(given, dict) and is_table_file(source := given.get("source", "")):
             found = table_digest(source)
             if given.get("digest") not in (None, "", found):
-                raise SpecError(
-                    "digest", f"the table {source} has changed since", "build the task again, without digest"
-                )
+                problem = f"the table {source} has changed since"
+                raise SpecError("digest", problem, "build the task again, without digest")
             return {**given, "digest": found}
         return given
 
@@ -101,9 +100,8 @@ class NoisyRecall(Task):
         if self.source != "uniform" and self.tokens != type(self).model_fields["tokens"].default:
             raise SpecError("tokens", f"the table {self.source} has its own {characters}", "leave tokens out")
         if self.noise == "existing" and self.noise_token >= characters:
-            raise SpecError(
-                "noise", f"{self.noise_token} is not among {characters} tokens", "use appended, or more tokens"
-            )
+            problem = f"{self.noise_token} is not among {characters} tokens"
+            raise SpecError("noise", problem, "use appended, or more tokens")
         if len(set(self.triggers)) < len(self.triggers):
             raise SpecError("triggers", f"{list(self.triggers)} names one twice", "name each trigger once")
         if self.noises > 1 and self.noise == "existing":

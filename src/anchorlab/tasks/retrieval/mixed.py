@@ -35,9 +35,8 @@ class MixedRetrieval(MinimalRetrieval):
     @model_validator(mode="after")
     def _asks(self) -> "MixedRetrieval":
         if not self.implicit_curriculum:
-            raise SpecError(
-                "implicit_curriculum", "is off", f"give asked_steps=({self.steps},) to ask for the end alone"
-            )
+            remedy = f"give asked_steps=({self.steps},) to ask for the end alone"
+            raise SpecError("implicit_curriculum", "is off", remedy)
         return self
 
     @property
