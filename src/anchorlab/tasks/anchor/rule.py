@@ -27,10 +27,7 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> "Rule":
-        """Parse `pattern -> answer`.
-
-        Errors: `SpecError` for any other text, or an answer with an unknown slot.
-        """
+        """Parse `pattern -> answer`. Errors: `SpecError` for any other text, or an answer with an unknown slot."""
         pattern_text, arrow, answer_text = text.partition("->")
         if not arrow:
             raise SpecError("rule", f"{text!r:.80} has no `->`", _REMEDY)

@@ -59,10 +59,7 @@ class AssociativeRecall(Task):
         return TaskShape("tokens", self.length, size, size)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences. Latents: `keys` and `values`, `[batch pair]`.
-
-        Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` sequences. Latents: `keys` and `values`, `[batch pair]`."""
         self.check_draw(split, n, seed)
         random, D, first = generator(seed, "sequences", split), self.pairs, 2 * self.pairs
         keys = distinct(random, n, D, self.vocabulary) + 1

@@ -49,10 +49,7 @@ class LinearRegression(Task):
         return TaskShape("vectors", length, self.dimension + 1 + length, 1)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` functions with their pairs. Latents: `w`, `[batch feature]`.
-
-        The targets include the noise, the answers do not. Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` functions with their pairs; only targets include the noise. Latents: `w`, `[batch feature]`."""
         self.check_draw(split, n, seed)
         random, d, k = generator(seed, "sequences", split), self.dimension, self.examples
         w = random.standard_normal((n, d)) / np.sqrt(d)

@@ -93,10 +93,7 @@ class ModularArithmetic(Task):
         return torch.tensor([pow(number, -1, self.prime) if number else 0 for number in range(self.prime)])
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` pairs of a split, in runs that contain each pair once. Latents: `x` and `y`, `[batch]`.
-
-        Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` pairs of a split, in runs that contain each pair once. Latents: `x` and `y`, `[batch]`."""
         self.check_draw(split, n, seed)
         own = self._pairs[: self.training_pairs] if split == "train" else self._pairs[self.training_pairs :]
         runs = np.tile(np.arange(len(own)), (-(-n // len(own)), 1))

@@ -53,7 +53,7 @@ class RepeatedSequence(Task):
         return TaskShape("tokens", self.length, self.vocabulary, self.vocabulary)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences. Errors: `SpecError` for an unknown split."""
+        """Draw `n` sequences."""
         whole = draw_split(self, split, n, seed, self._draw)
         positions = torch.arange(self.periods[1], self.length - 1)
         answers = whole[:, positions + 1]

@@ -48,7 +48,7 @@ class SparseParity(Task):
         return TaskShape("tokens", self.length, 2, 2)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences of fair bits. Errors: `SpecError` for an unknown split."""
+        """Draw `n` sequences of fair bits."""
         inputs = draw_split(self, split, n, seed, lambda random, count: random.integers(0, 2, (count, self.length)))
         answers = (inputs[:, list(self.relevant)].sum(dim=1, keepdim=True)) % 2
         return Batch(inputs, answers, answers, torch.tensor([self.length - 1]), split)

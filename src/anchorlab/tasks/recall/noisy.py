@@ -188,7 +188,6 @@ class NoisyRecall(Task):
         """Draw `n` sequences.
 
         Latents: `output` and `trigger` `[batch trigger]`; `noisy` `[batch scored]`, whether the target is noise.
-        Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
         random, alpha = generator(seed, "sequences", split), self.alpha if split == "train" else 0.0

@@ -119,7 +119,6 @@ class MinimalRetrieval(Task):
         Latents: `symbols` `[batch chain value feature]`, with values numbered as in `parents`; `order`
         `[batch step record]`, the chain of each query (step 0) and the number of the record at each place (steps
         1 .. D), padded with -1.
-        Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)

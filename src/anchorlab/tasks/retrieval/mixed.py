@@ -49,7 +49,6 @@ class MixedRetrieval(MinimalRetrieval):
         """Draw `n` sequences.
 
         Latents: as in `retrieval/minimal`, and `step` `[batch]`, the step asked for.
-        Errors: `SpecError` for an unknown split.
         """
         batch = super().sample(split, n, seed)
         group = torch.from_numpy(generator(seed, "steps", split).integers(len(self.asked), size=n))

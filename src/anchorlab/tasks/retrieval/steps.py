@@ -65,10 +65,7 @@ class StepRetrieval(Task):
         return TaskShape("tokens", 2 * self.chains * self.steps + 1, self.symbols, self.symbols)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences. Latents: `symbols` `[batch value chain]`, x_0 to x_D; `queries` `[batch 1]`, the chain.
-
-        Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` sequences. Latents: `symbols` `[batch value chain]`, x_0 to x_D; `queries` `[batch 1]`, a chain."""
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         symbols = self._draw(random, n, self.splits.index(split))

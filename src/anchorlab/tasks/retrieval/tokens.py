@@ -93,7 +93,6 @@ class TokenRetrieval(Task):
 
         Latents: `symbols` `[batch value chain]`, numbered as in `parents`; `queries` `[batch place]`, the chain of each
         query; `step` `[batch]`, the step asked for.
-        Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)

@@ -116,7 +116,6 @@ class RetrievalPrompts(Task):
         Latents: `roots` `[batch root]`, the chain that each word of the question belongs to; `depth` `[batch]`;
         `order` `[batch place]`, the number of the premise at each place; `places` and `path` `[batch hop]`, the
         position and the token of the value that each hop reads, -1 for hops above the depth.
-        Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
@@ -163,7 +162,6 @@ class RetrievalPrompts(Task):
         """Draw `n` questions as texts, the same as `sample(split, n, seed)` draws as tokens.
 
         With the same seed, the premises are the same for each single depth in `asked_steps`; several reorder them.
-        Errors: `SpecError` for an unknown split or a negative number.
         """
         batch, words = self.sample(split, n, seed), self.words
         end = batch.inputs.shape[1] - 1
