@@ -75,8 +75,7 @@ class Operation:
         """Return the result for each key; meaningless if `defined` is false for the key."""
         if self.table:
             listed, results = np.array(self.table, dtype=np.int64).T
-            found: np.ndarray = results[np.minimum(np.searchsorted(listed, keys), len(listed) - 1)]
-            return found
+            return np.asarray(results[np.minimum(np.searchsorted(listed, keys), len(listed) - 1)])
         for sign, amount in self.steps:
             keys = keys * amount if sign == "*" else keys + (amount if sign == "+" else -amount)
         return keys

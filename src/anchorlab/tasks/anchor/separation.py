@@ -139,8 +139,7 @@ class MovingKeys(ModularResidue):
     def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether each key is within its range."""
         moved = latent.keys - self._place(latent)
-        inside: np.ndarray = (moved >= self.numbers[0]) & (moved <= self.numbers[1])
-        return inside
+        return np.asarray((moved >= self.numbers[0]) & (moved <= self.numbers[1]))
 
 
 class AnchorBased(Separation):
@@ -263,13 +262,11 @@ class Combined(Separation):
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether any part holds out each key."""
-        held_out: np.ndarray = np.logical_or.reduce([part.keys_held_out(latent, length) for part in self.parts])
-        return held_out
+        return np.asarray(np.logical_or.reduce([part.keys_held_out(latent, length) for part in self.parts]))
 
     def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether every part allows each key."""
-        in_use: np.ndarray = np.logical_and.reduce([part.keys_in_use(latent, length) for part in self.parts])
-        return in_use
+        return np.asarray(np.logical_and.reduce([part.keys_in_use(latent, length) for part in self.parts]))
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
         """Return `NOWHERE` if any part returns it, else `UNSEEN` if any part does, else `SEEN`."""
