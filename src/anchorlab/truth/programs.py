@@ -197,9 +197,7 @@ def _amount(task: AnchorFunction, anchor: int) -> int:
     return int(found.pop())
 
 
-def _to_tokens(
-    values: list[int],
-) -> tuple[Float[Tensor, "one neuron"], Float[Tensor, "neuron value"]]:
+def _to_tokens(values: list[int]) -> tuple[Float[Tensor, "one neuron"], Float[Tensor, "neuron value"]]:
     """Return the thresholds and the output map of neurons `relu(y - k)` that write 1 for the value equal to y, else 0.
 
     `relu(y - v + 1) - 2 relu(y - v) + relu(y - v - 1)` is 1 at y = v and 0 at every other whole number. `values` are

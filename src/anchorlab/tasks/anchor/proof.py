@@ -218,14 +218,8 @@ def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
         f"{samples:,} sequences of each split were drawn; {total:,} of them belong to another split or none.",
         *_coverage_words(different, unseen),
     ]
-    numbers = {
-        "samples": samples,
-        "crossed": crossed,
-        "latents": latents,
-        "unseen": unseen,
-        **different,
-    }
-    return Proof("samples", not sum(crossed.values()) and covered, tuple(words), numbers)
+    numbers = {"samples": samples, "crossed": crossed, "latents": latents, "unseen": unseen, **different}
+    return Proof("samples", not total and covered, tuple(words), numbers)
 
 
 def _coverage_words(counts: dict[str, dict[str, int]], unseen: dict[str, list[int]]) -> list[str]:

@@ -24,12 +24,7 @@ from anchorlab.tasks.task import Task
 if TYPE_CHECKING:
     import polars
 
-_PLACES = {
-    "parquet": "{}.parquet",
-    "jsonl": "{}.jsonl",
-    "hf": "data/{}-00000-of-00001.parquet",
-    LM_EVAL: "{}.jsonl",
-}
+_PLACES = {"parquet": "{}.parquet", "jsonl": "{}.jsonl", "hf": "data/{}-00000-of-00001.parquet", LM_EVAL: "{}.jsonl"}
 FORMATS = tuple(_PLACES)
 """`parquet` and `jsonl` write one file per split; `hf` writes a folder that `datasets.load_dataset` reads;
 `lm-eval` writes questions in words, with tasks for lm-evaluation-harness."""

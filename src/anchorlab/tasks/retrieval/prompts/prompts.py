@@ -267,19 +267,10 @@ def _register(name: FormulationName) -> None:
     described, paper = _DESCRIBED[name]
 
     def factory(
-        chains: int = 4,
-        steps: int = paper,
-        order: Order = "paper",
-        distractors: int = 0,
-        asked_steps: Numbers = (),
+        chains: int = 4, steps: int = paper, order: Order = "paper", distractors: int = 0, asked_steps: Numbers = ()
     ) -> RetrievalPrompts:
         return RetrievalPrompts(
-            formulation=name,
-            chains=chains,
-            steps=steps,
-            order=order,
-            distractors=distractors,
-            asked_steps=asked_steps,
+            formulation=name, chains=chains, steps=steps, order=order, distractors=distractors, asked_steps=asked_steps
         )
 
     factory.__doc__ = f"{described}\n\nThe arguments are the same as for `RetrievalPrompts`."
