@@ -214,7 +214,7 @@ class Layout:
         nothing = Latent(
             np.full(rows, -1), *(np.full((rows, w), -1) for w in (self.anchors, self.anchors, self.slots, self.slots))
         )
-        if rows == 0 or sequences.shape[1] != self.placement.length:
+        if sequences.shape[1] != self.placement.length:
             return nothing
         codes, rules, ways = self._candidates
         is_anchor = vocabulary.is_anchor(sequences)

@@ -214,9 +214,8 @@ class CompositeAnchor(Separation):
         side = np.full(len(latent), SEEN if self.seen is None else NOWHERE)
         for listed, value in ((self.seen or (), SEEN), (self.unseen, UNSEEN)):
             for one in listed:
-                if len(one) <= latent.anchors.shape[1]:
-                    wide = (*one, *(-1,) * (latent.anchors.shape[1] - len(one)))
-                    side[(latent.anchors == wide).all(axis=1)] = value
+                wide = (*one, *(-1,) * (latent.anchors.shape[1] - len(one)))
+                side[(latent.anchors == wide).all(axis=1)] = value
         return side
 
 

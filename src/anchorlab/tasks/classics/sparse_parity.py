@@ -58,7 +58,7 @@ class SparseParity(Task):
         fits = self.split_of(inputs) >= 0
         parity, trace = torch.zeros(len(inputs), dtype=torch.bool), []
         for place in self.relevant:
-            bit = inputs[:, place] if inputs.shape[1] > place else torch.zeros(len(inputs), dtype=torch.int64)
+            bit = inputs[:, place]
             parity = parity ^ (bit == 1)
             trace.append(TraceStep(f"bit {place}", torch.where(fits, place, -1), bit))
         return Answer(parity.long().unsqueeze(1), fits.unsqueeze(1), tuple(trace))

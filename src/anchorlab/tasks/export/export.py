@@ -84,7 +84,7 @@ def export(
             _write_frame(frame, temporary / places[name])
             examples = tuple(task.render(batch.inputs[:_EXAMPLES]))
             parts.append(_part(name, frame, examples, temporary, places[name]))
-        card = Card(task, specification, format, n, seed, text, tuple(parts), every=tuple(names) == tuple(task.splits))
+        card = Card(task, specification, format, n, seed, text, tuple(parts))
         for place, written in {**further, SPECIFICATION: specification, CARD: card_text(card)}.items():
             (temporary / place).write_text(written, encoding="utf-8", newline="\n")
         _put_in_place(temporary, folder, expected)
