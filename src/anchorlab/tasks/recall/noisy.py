@@ -17,9 +17,8 @@ from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, drawn_in_parts
 from anchorlab.tasks.metrics import correct, probability
 from anchorlab.tasks.numbers import Numbers
-from anchorlab.tasks.recall.evidence import read_evidence
+from anchorlab.tasks.recall.evidence import read_evidence, scored_positions, scored_width, trigger_share
 from anchorlab.tasks.recall.markov import MarkovChain, is_table_file, table_chain, table_characters, table_digest
-from anchorlab.tasks.recall.scored import scored_positions, scored_width, trigger_share
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 

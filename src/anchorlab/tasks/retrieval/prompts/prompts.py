@@ -16,10 +16,9 @@ from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, drawn_in_parts
 from anchorlab.tasks.numbers import Numbers
 from anchorlab.tasks.registry import register_task, task_family
-from anchorlab.tasks.retrieval.prompts.formulation import Formulation, pieces
+from anchorlab.tasks.retrieval.prompts.formulation import Formulation, Question, pieces
 from anchorlab.tasks.retrieval.prompts.formulations import FORMULATIONS
 from anchorlab.tasks.retrieval.prompts.layout import Layout, order_premises
-from anchorlab.tasks.retrieval.prompts.question import Question
 from anchorlab.tasks.retrieval.prompts.reading import Reading, hop_names, read
 from anchorlab.tasks.task import Task
 
