@@ -101,13 +101,9 @@ class RetrievalPrompts(Task):
     @property
     def shape(self) -> TaskShape:
         """Tokens in, tokens out."""
-        asking = len(self._layout.question(self.depths[0], self._no_hops).T)
+        asking = len(pieces(self.words.questions[self.depths[0]]))
         vocabulary = len(self._layout.vocabulary)
         return TaskShape("tokens", self._layout.length + asking, vocabulary, vocabulary)
-
-    @property
-    def _no_hops(self) -> list[Int[np.ndarray, "batch"]]:
-        return [np.zeros(1, dtype=np.int64)] * len(self.words.reads)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` questions.
