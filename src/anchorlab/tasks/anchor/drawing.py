@@ -172,8 +172,7 @@ def draw_sequences(
     places = layout.frames.select(frames)
 
     def draw(rows: np.ndarray | slice) -> Found:
-        keys = drawing.keys(random, choice[rows])
-        latent = places.select(rows).with_keys(keys)
+        latent = places.select(rows).with_keys(drawing.keys(random, choice[rows]))
         size = len(latent), layout.placement.length
         if noise is None:
             tokens = random.integers(first, last + 1, size=size, dtype=np.uint16)

@@ -272,8 +272,7 @@ class AnchorFunction(Task):
         share = np.array(list(self.shares.values())) / sum(self.shares.values()) * n
         count = np.floor(share).astype(np.int64)
         count[np.argsort(count - share, kind="stable")[: n - count.sum()]] += 1
-        groups = np.repeat([self.groups.index(name) for name in self.shares], count)
-        return random.permutation(groups)
+        return random.permutation(np.repeat([self.groups.index(name) for name in self.shares], count))
 
     @property
     def positions(self) -> Int[Tensor, "scored"]:

@@ -159,8 +159,7 @@ class Layout:
                     raise SpecError("pattern", problem, "tie it to an anchor or an end")
                 found.append((rule, way))
         codes = np.array(sorted(listed), dtype=np.int64)
-        deepest = max(map(len, listed.values()))
-        table = np.full((2, len(codes), deepest), -1)
+        table = np.full((2, len(codes), max(map(len, listed.values()))), -1)
         for row, code in enumerate(codes.tolist()):
             for depth, (rule, way) in enumerate(listed[code]):
                 table[:, row, depth] = rule, way
@@ -248,8 +247,7 @@ class Layout:
             good &= np.isin(slots[:, index], self.placement.allowed(slot, self.vocabulary))
         good &= self.vocabulary.is_item(slots[:, count:]).all(axis=1)
         if self.placement.distinct:
-            inorder = np.sort(slots[:, :count], axis=1)
-            good &= (np.diff(inorder, axis=1) != 0).all(axis=1)
+            good &= (np.diff(np.sort(slots[:, :count], axis=1), axis=1) != 0).all(axis=1)
         return good, slots[:, :count], slots[:, count:]
 
 

@@ -84,8 +84,7 @@ class ModularArithmetic(Task):
     def _side(self) -> Int[Tensor, "first second"]:
         """The split of every pair; -1 for pairs that the operation leaves out."""
         table = torch.full((self.prime, self.prime), -1)
-        sides = (torch.arange(len(self._pairs)) >= self.training_pairs).long()
-        table[self._pairs[:, 0], self._pairs[:, 1]] = sides
+        table[self._pairs[:, 0], self._pairs[:, 1]] = (torch.arange(len(self._pairs)) >= self.training_pairs).long()
         return table
 
     @cached_property
