@@ -222,13 +222,11 @@ class Layout:
         at = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
         hit, fits = codes[at] == code, np.zeros(rows, dtype=np.int64)
         for depth in range(rules.shape[1]):
-            for rule in range(len(self.patterns)):
+            for rule, pattern in enumerate(self.patterns):
                 mine = np.flatnonzero(hit & (rules[at, depth] == rule))
                 where = self.assignments[rule][ways[at[mine], depth]]
                 good, anchors, keys = self._read(rule, sequences[mine[:, None], where])
-                good &= is_anchor[mine].sum(axis=1) == sum(
-                    slot < len(self.patterns[rule].anchors) for slot in self.patterns[rule].places
-                )
+                good &= is_anchor[mine].sum(axis=1) == sum(slot < len(pattern.anchors) for slot in pattern.places)
                 mine, where, anchors, keys = mine[good], where[good], anchors[good], keys[good]
                 fits[mine] += 1
                 found = self._latent(rule, where, anchors, keys)

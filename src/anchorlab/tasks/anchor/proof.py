@@ -91,10 +91,8 @@ def _check_answers(reader: Reader, latents: Latent, answer: Int[np.ndarray, "row
         if not missing.size or rule.answer.may_be_nothing:
             continue
         one = latents.select(missing[:1])
-        held = {
-            **dict(zip(rule.pattern.anchors, one.anchors[0].tolist(), strict=False)),
-            **dict(zip(rule.pattern.keys, one.keys[0].tolist(), strict=False)),
-        }
+        held = dict(zip(rule.pattern.anchors, one.anchors[0].tolist(), strict=False))
+        held |= dict(zip(rule.pattern.keys, one.keys[0].tolist(), strict=False))
         anchor_at = {int(p): int(a) for p, a in zip(one.anchor_positions[0], one.anchors[0], strict=True)}
         field, what = f"rules.{name}", f"`{rule.answer.text:.60}`"
         for _, position, value in reader.answer(one, None).steps:
