@@ -194,27 +194,23 @@ class MinimalRetrieval(Task):
         """Return the sequences with a letter for each distinct symbol, in the order in which the queries reach them."""
         numbers = _numbered(inputs[..., : self.features])
         _, found, known = self._graph.follow(numbers)
-        sides = self.split_of(inputs).tolist()
-        return [
-            self._render(symbols, found[:, row].T.tolist(), known[row].tolist(), sides[row], asked)
-            for row, (symbols, asked) in enumerate(zip(numbers.tolist(), self._shown(inputs), strict=True))
-        ]
+        sides, starts = self.split_of(inputs).tolist(), self._graph.query_places(self.shape.length).tolist()
+        examples = []
+        for row, (symbols, asked) in enumerate(zip(numbers.tolist(), self._shown(inputs), strict=True)):
+            paths = found[:, row].T.tolist()
+            ways = [place for start, path in zip(starts, paths, strict=True) for place in (*start, *path)]
+            names: dict[int, str] = {}
+            for place in (*ways, *range(len(symbols))):
+                names.setdefault(symbols[place], letters(len(names)))
+            named = [names[symbol] for symbol in symbols]
+            answers = ["".join(named[path[step - 1]] for step in asked) for path in paths]
+            split = self.splits[sides[row]] if sides[row] >= 0 else "nowhere"
+            examples.append(self._graph.example(named, paths, answers, known[row].tolist(), split))
+        return examples
 
     def _shown(self, inputs: Float[Tensor, "batch position both"]) -> list[tuple[int, ...]]:
         """Return the steps whose symbols are each sequence's answers."""
         return [self.asked] * len(inputs)
-
-    def _render(
-        self, symbols: list[int], found: list[list[int]], known: list[bool], side: int, asked: tuple[int, ...]
-    ) -> Example:
-        starts = self._graph.query_places(len(symbols)).tolist()
-        ways = [place for start, path in zip(starts, found, strict=True) for place in (*start, *path)]
-        names: dict[int, str] = {}
-        for place in (*ways, *range(len(symbols))):
-            names.setdefault(symbols[place], letters(len(names)))
-        named = [names[symbol] for symbol in symbols]
-        answers = ["".join(named[path[step - 1]] for step in asked) for path in found]
-        return self._graph.example(named, found, answers, known, self.splits[side] if side >= 0 else "nowhere")
 
 
 @register_task("retrieval/conditional-vectors")

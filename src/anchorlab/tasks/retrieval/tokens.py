@@ -171,17 +171,13 @@ class TokenRetrieval(Task):
         answer, places = self.oracle(inputs), self._graph.follow(inputs)[1]
         answers, known = answer.answers.tolist(), answer.known.tolist()
         sides, steps = self.split_of(inputs).tolist(), self._step(inputs).tolist()
-        return [
-            self._render(tokens, places[:, row].T.tolist(), answers[row], known[row], steps[row], sides[row])
-            for row, tokens in enumerate(inputs.tolist())
-        ]
-
-    def _render(
-        self, tokens: list[int], paths: list[list[int]], answers: list[int], known: list[bool], step: int, side: int
-    ) -> Example:
-        names, shown = ([self.text_of(token) for token in some] for some in (tokens, answers))
-        split = self.splits[side] if side >= 0 else "nowhere"
-        return self._graph.example(names, [path[:step] for path in paths], shown, known, split)
+        examples = []
+        for row, tokens in enumerate(inputs.tolist()):
+            names, shown = ([self.text_of(token) for token in some] for some in (tokens, answers[row]))
+            paths = [path[: steps[row]] for path in places[:, row].T.tolist()]
+            split = self.splits[sides[row]] if sides[row] >= 0 else "nowhere"
+            examples.append(self._graph.example(names, paths, shown, known[row], split))
+        return examples
 
 
 @register_task("retrieval/conditional")
