@@ -44,11 +44,9 @@ def precision_table(measures: Sequence[Measure[Seen]], seen: Seen, coarser: Mapp
         columns += [f"{bits} bits", f"{bits} bits: change", f"{bits} bits: interval"]
     return Table(
         title="The claims with weights quantised again",
-        caption=(
-            "Every matrix of the blocks is rounded to multiples of a scale, one for each 32 inputs (as GGUF's Q8_0 and "
-            "Q4_0 do), then everything is measured again under the same truncation. The last column of each precision "
-            "says whether the new value is inside the claim's 95 % interval."
-        ),
+        caption="Every matrix of the blocks is rounded to multiples of a scale, one for each 32 inputs (as GGUF's Q8_0 "
+        "and Q4_0 do), then everything is measured again under the same truncation. The last column of each precision "
+        "says whether the new value is inside the claim's 95 % interval.",
         columns=tuple(columns),
         rows=tuple(_row(measure, seen, tuple(coarser.values())) for measure in measures),
     )

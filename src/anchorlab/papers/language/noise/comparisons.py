@@ -64,10 +64,8 @@ def clouds(facts: Laser) -> ScatterFigure:
     )
     return ScatterFigure(
         title='Facts by the probabilities of "the" and of the right word',
-        caption=(
-            f"Second half of the cities, {LOCATED}. The colour is the place of the right word among all of its kind: 0 "
-            "for the first, 1 for the tenth, on a logarithmic scale."
-        ),
+        caption=f"Second half of the cities, {LOCATED}. The colour is the place of the right word among all of its "
+        "kind: 0 for the first, 1 for the tenth, on a logarithmic scale.",
         scatters=scatters,
         x_label='log10 p("the")',
         y_label="log10 p(right word)",
@@ -136,12 +134,10 @@ def condition_table(lasers: Mapping[str, Laser]) -> Table:
     measures = (right_over_the, the_with_and_without, right_with_and_without, first_gain, kinds_over_right)
     return Table(
         title="The claims on facts by how the fact is asked",
-        caption=(
-            f"Second half of the cities, {LOCATED}, under the truncation that was chosen with the token at the "
-            f'beginning; values with 95 % intervals. In the chat template the user writes "{CHAT_REQUEST}" and the '
-            "sentence begins the answer; a model without a template has no such row. The last row has the facts of "
-            'the table "Facts by relation".'
-        ),
+        caption=f"Second half of the cities, {LOCATED}, under the truncation that was chosen with the token at the "
+        f'beginning; values with 95 % intervals. In the chat template the user writes "{CHAT_REQUEST}" and the '
+        "sentence begins the answer; a model without a template has no such row. The last row has the facts of "
+        'the table "Facts by relation".',
         columns=(
             "condition", 'right / "the", full', '"the", cut / full', "right, cut / full",
             "first of its kind, cut - full", "rise of the wrong words over the right one's",

@@ -167,10 +167,8 @@ def _maps(
 
     return MapFigure(
         title=f"{title}: change by layer and fraction of the rank",
-        caption=(
-            f"Mean change of {of} over the first half of the facts, one matrix cut at a time"
-            f"{'' if most is None else f'; colours end at {most:g}'}."
-        ),
+        caption=f"Mean change of {of} over the first half of the facts, one matrix cut at a time"
+        f"{'' if most is None else f'; colours end at {most:g}'}.",
         maps=(row(asking.ATTENTION), row(asking.FEED_FORWARD)),
         x_label="ρ",
         y_label="layer",
@@ -220,11 +218,9 @@ def _controls(controls: TruncationControls) -> Table:
     ]  # fmt: skip
     return Table(
         title="Controls of the best truncation",
-        caption=(
-            "Second half of the facts: mean probabilities, mean changes of the log-probabilities of the right word and "
-            "of the wrong ones of its kind, and the perplexity of a page of English. Random changes change the "
-            "matrix's output as much as the truncation."
-        ),
+        caption="Second half of the facts: mean probabilities, mean changes of the log-probabilities of the right word "
+        "and of the wrong ones of its kind, and the perplexity of a page of English. Random changes change the "
+        "matrix's output as much as the truncation.",
         columns=("change", "right", "wrong", '"the"', "log right", "log others", "perplexity"),
         rows=tuple(rows),
     )

@@ -45,9 +45,8 @@ class PromptSetting(ModelSetting):
     chains: tuple[int, ...] = (2, 4, 8)  # the numbers of chains to compare, with `compared_steps` steps
     compared_steps: int = 2
     tries: int = 3  # the most times a question is asked until the answer is acceptable
-    manner: asking.Manner = (
-        BEGUN  # the style of the prompts; a model on this machine without a chat template gets plain text
-    )
+    # the style of the prompts; a model on this machine without a chat template gets plain text
+    manner: asking.Manner = BEGUN
     # the number of questions for each formulation to repeat in other styles: as a chat and as plain text, each with and
     # without the beginning-of-text token
     conditions: int = 20

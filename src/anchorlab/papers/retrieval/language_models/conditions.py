@@ -70,11 +70,9 @@ def conditions_table(conditions: Conditions) -> Table:
     first = next(iter(next(iter(conditions.values())).values())).first
     return Table(
         title="Chat template and the token that begins a text",
-        caption=(
-            f"The same {first.questions} questions of each formulation in every manner, asked once. Acceptable is the "
-            "share of texts that give an acceptable answer; right the share of right texts, and likely the share of "
-            "questions whose likeliest acceptable answer is right, with the ends of their 95 % intervals."
-        ),
+        caption=f"The same {first.questions} questions of each formulation in every manner, asked once. Acceptable is "
+        "the share of texts that give an acceptable answer; right the share of right texts, and likely the share of "
+        "questions whose likeliest acceptable answer is right, with the ends of their 95 % intervals.",
         columns=("manner", "formulation", "acceptable", "right", "from", "to", "likely", "from", "to", "guessing"),
         rows=tuple(
             (
