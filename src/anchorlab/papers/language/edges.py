@@ -25,18 +25,8 @@ from anchorlab.language.start import beginning
 from anchorlab.lens import Faithfulness, Scores, faithfulness, score_edges
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, described, open_model, untrained_model
-from anchorlab.studies import (
-    Measurement,
-    ObservationContext,
-    Observed,
-    Profile,
-    Study,
-    WorkDone,
-    claim,
-    measures_in,
-    over,
-    precondition,
-)
+from anchorlab.studies import ObservationContext, Observed, Profile, Study, WorkDone
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 
 ENOUGH = 0.8
