@@ -1,7 +1,6 @@
 """The symbols of a chain: partial losses, when each is retrieved in training, and whether in the chain's order."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from math import inf, nan
 
 import torch
@@ -77,14 +76,3 @@ def in_order(times: Float[Tensor, "member symbol"], apart: float = 0.0) -> Float
         some = len(judged) > 0 or known.isinf().any()
         order.append(float((judged >= 0).all() and known[0].isfinite()) if len(known) > 1 and some else nan)
     return torch.tensor(order)
-
-
-def evaluated_every(run: TrainedRun) -> int:
-    """Return the largest number of steps between two evaluations; times closer than this cannot be ordered."""
-    steps, _ = partials_along(run)
-    return max(later - earlier for earlier, later in pairwise(steps))
-
-
-def retrieving_two(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "retrieving symbol"]:
-    """Return the times of members that retrieve at least two symbols; the others have no order."""
-    return times[times.isfinite().sum(dim=1) > 1]

@@ -10,7 +10,7 @@ import torch
 from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval import one_head
-from anchorlab.papers.retrieval.chain_order import in_order, retrieving_two
+from anchorlab.papers.retrieval.chain_order import in_order
 from anchorlab.papers.retrieval.emergence import emerging
 from anchorlab.papers.retrieval.emergence.emergence import STUDY, Seen
 from anchorlab.papers.retrieval.emergence.emerging import (
@@ -97,8 +97,6 @@ def test_the_order_of_heads_is_that_of_symbols_and_not_of_losses():
         {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34.0, 2: 35.0}
     )
     assert values_of(STUDY, seen_of([both], 40.0, NONE))["heads-in-chain-order"] == 1.0
-    one, two = [1.0, inf, inf], [3.0, 2.0, inf]
-    assert retrieving_two(torch.tensor([one, two, [inf, inf, inf]])).tolist() == [two]
     rising = {JOINS: rose(15), FIRSTS: rose(25), SECONDS: FLAT}
     assert distance(growth(rising, retrieved={1: 22.0, 2: inf}), 40.0) == pytest.approx(3)
     assert distance(growth(rising, retrieved={1: 22.0, 2: 30.0}), 40.0) == 40  # x_2 fell, its path never emerged

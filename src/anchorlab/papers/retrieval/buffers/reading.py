@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, Table
@@ -31,11 +31,8 @@ class Seen(Reading):
     trained = at_end("train", "accuracy")
     tested = at_end("test", "accuracy")
     loss = at_end("test", "loss")
-
-    @reading
-    def solved(self) -> Bool[Tensor, "seed"]:
-        """Which models on two steps answer the training sequences."""
-        return self.trained["two steps"] >= SOLVED
+    solved = reading(lambda seen: seen.trained["two steps"] >= SOLVED)  # which models answer, on two steps, `[seed]`
+    following = reading(lambda seen: seen.loss["chains"] <= one_head.SOLVED)  # which solve the problem, on vectors
 
     @reading
     def buffers(self) -> Buffers:
@@ -43,11 +40,6 @@ class Seen(Reading):
         task = self.runs["two steps"].experiment.task
         assert isinstance(task, StepRetrieval)
         return buffers(self.runs["two steps"].ensemble(), token_queries(task, SEQUENCES))
-
-    @reading
-    def following(self) -> Bool[Tensor, "seed"]:
-        """Which models on vectors solve the problem."""
-        return self.loss["chains"] <= one_head.SOLVED
 
     @reading
     def chains(self) -> VectorBuffers:
