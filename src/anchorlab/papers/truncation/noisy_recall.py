@@ -187,11 +187,6 @@ def noisy_and_tuned(setting: Setting) -> dict[str, Experiment]:
     return {"noisy": setting.experiment(), "tuned": tuned}
 
 
-def only_noisy(setting: Setting) -> dict[str, Experiment]:
-    """Return the training with noise alone."""
-    return {"noisy": setting.experiment()}
-
-
 @dataclass(frozen=True)
 class Ends:
     """Final predictions of a model and its truncations on clean sequences, by edit: probabilities, loss in nats."""

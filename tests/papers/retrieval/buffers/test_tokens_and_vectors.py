@@ -14,7 +14,7 @@ from anchorlab.papers.retrieval import one_head
 from anchorlab.papers.retrieval.buffers import vectors
 from anchorlab.papers.retrieval.buffers.buffers import QUICK
 from anchorlab.papers.retrieval.buffers.queries import Queries, exchanged, token_queries, vector_queries
-from anchorlab.papers.retrieval.buffers.subspaces import against_random, overlap, projector, subspace
+from anchorlab.papers.retrieval.buffers.subspaces import against_random, overlap, subspace
 from anchorlab.papers.retrieval.buffers.tokens import Buffers, buffers, hand_written
 from anchorlab.theory.compiled import Move
 from tests.papers.retrieval.buffers.hand_made import LONGER, TASK, block, erase, share, shifted, written
@@ -225,7 +225,6 @@ def test_subspaces_projectors_and_their_overlaps_by_chance():
     rows = torch.diag(torch.tensor([10.0, 2.0, 0.5, 0.0], dtype=torch.float64))  # squares 100, 4, 0.25
     basis = subspace(rows)
     torch.testing.assert_close(basis.abs(), torch.eye(4, dtype=torch.float64)[:, :2], rtol=0, atol=1e-12)
-    torch.testing.assert_close(projector(PLANE), torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)))
     draw = torch.Generator().manual_seed(0)
 
     def basis(dimensions):

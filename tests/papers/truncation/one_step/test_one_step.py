@@ -156,7 +156,7 @@ def seen_by_hand(**changes) -> Seen:
     given = {
         "drawn": drawn_by_hand([0.5, -3.5, *[0] * 10], [2.5, -1, *[0] * 10]),
         "scanned": scans,
-        "laws": [UniformRecall(tokens, 32, 0.5) for tokens in (10, 100, 1000)],
+        "setting": replace(STUDY.smoke, needed=[UniformRecall(tokens, 32, 0.5) for tokens in (10, 100, 1000)]),
         "needed": {
             "feedforward": [8.0, 8.0, 8.0], "typical": [10.0, 100.0, 1000.0], "repeated": [20.0, 200.0, float("nan")],
         },

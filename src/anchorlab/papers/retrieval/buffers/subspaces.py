@@ -31,8 +31,3 @@ def against_random(left: Float[Tensor, "width one"], right: Float[Tensor, "width
     product of both projectors, whose expected value is the product of the dimensions divided by the width.
     """
     return overlap(left, right) * left.shape[0] / max(left.shape[1], right.shape[1])
-
-
-def projector(basis: Float[Tensor, "width dimension"]) -> Float[Tensor, "width width"]:
-    """Return the orthogonal projector on a subspace."""
-    return basis @ basis.mT

@@ -10,7 +10,7 @@ from torch import Tensor
 from anchorlab.lens import PathAttention, look, ov, path_attention, qk
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.papers.retrieval.buffers.queries import Queries, exchanged
-from anchorlab.papers.retrieval.buffers.subspaces import against_random, projector, subspace
+from anchorlab.papers.retrieval.buffers.subspaces import against_random, subspace
 from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import Ensemble
 
@@ -76,7 +76,7 @@ def vector_buffers(model: AnyModel, asked: Queries, steps: tuple[int, ...]) -> V
             pairs[member, one, other] = pairs[member, other, one] = against_random(of_layers[one], of_layers[other])
     moved = [
         nearer_to_other(
-            exchanged(model, asked, layer, torch.stack([projector(of_layers[layer]) for of_layers in spaces])),
+            exchanged(model, asked, layer, torch.stack([bases[layer] @ bases[layer].mT for bases in spaces])),
             *(chain[:, list(steps)] for chain in (asked.chain, asked.other_chain)),
         )
         for layer in layers
