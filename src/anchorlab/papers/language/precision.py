@@ -35,10 +35,7 @@ def requantised(model: LanguageModel, bits: Bits) -> LanguageModel:
 
 
 def precision_table(measures: Sequence[Measure[Seen]], seen: Seen, coarser: Mapping[Bits, Seen]) -> Table:
-    """Return each claim's value, its value under each coarser precision, and whether the latter is in the interval.
-
-    A value is `inside` or `outside` the 95 % interval of the claim, or there is `no interval`.
-    """
+    """Return each claim's value, those under coarser precisions, and whether these are inside its 95 % interval."""
     columns = ["claim", "value", "interval"]
     for bits in coarser:
         columns += [f"{bits} bits", f"{bits} bits: change", f"{bits} bits: interval"]

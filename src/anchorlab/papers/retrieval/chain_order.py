@@ -51,10 +51,7 @@ def loss_curves(
 
 
 def retrieved_at(run: TrainedRun) -> Float[Tensor, "member symbol"]:
-    """Return the step at which each queried symbol's partial loss falls to 0.5; infinite if it never does.
-
-    Interpolates linearly between two evaluations.
-    """
+    """Return the step, interpolated, at which each queried symbol's partial loss falls to 0.5; infinite if never."""
     steps, partials = partials_along(run)
     times = [first_crossing(steps, values, RETRIEVED, falling=True) for values in partials.values()]
     return torch.stack(times, dim=1).nan_to_num(nan=inf)

@@ -54,10 +54,7 @@ class Memories:
     triggers: tuple[int, ...]
 
     def previous_share(self, positions: int | None = None) -> Float[Tensor, "member"]:
-        """Return the share of positions after the first whose largest attention goes to the previous position.
-
-        Counts only the first `positions`; by default all.
-        """
+        """Return the share of the first `positions`, by default all, whose largest attention goes to the one before."""
         places = torch.arange(1, positions or self.previous.shape[-1])
         return (self.previous[:, places].argmax(dim=-1) == places - 1).double().mean(dim=1)
 

@@ -36,10 +36,7 @@ class Measuring:
 
 
 def measure(model: LanguageModel, setting: Measuring) -> dict[str, float]:
-    """Return the numbers of one checkpoint, by name: mean probabilities and ranks, the loss, and scores of heads.
-
-    As in the paper, no token precedes a prompt.
-    """
+    """Return the numbers of one checkpoint by name. As in the paper, no token precedes a prompt."""
     return {**_words(model, setting), **_ranks(model), **_heads(model, setting)}
 
 

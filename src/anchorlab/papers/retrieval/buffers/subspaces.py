@@ -16,10 +16,7 @@ def subspace(rows: Float[Tensor, "token width"]) -> Float[Tensor, "width dimensi
 
 
 def overlap(left: Float[Tensor, "width one"], right: Float[Tensor, "width other"]) -> Float[Tensor, ""]:
-    """Return the mean squared cosine of the principal angles between two subspaces, given by orthonormal bases.
-
-    0 for orthogonal subspaces, 1 if one contains the other.
-    """
+    """Return the mean squared cosine of the principal angles between two orthonormal bases, from 0 to 1."""
     cosines: Tensor = torch.linalg.svdvals(left.mT @ right)
     return cosines.square().mean()
 

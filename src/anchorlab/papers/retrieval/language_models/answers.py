@@ -33,10 +33,7 @@ BEGUN = asking.Manner(begun=True)
 
 @dataclass(frozen=True)
 class PromptSetting(ModelSetting):
-    """The number of questions, and how they are asked.
-
-    `model` may name several models, separated by commas.
-    """
+    """The number of questions, and how they are asked; `model` may name several models, separated by commas."""
 
     questions: int = 200  # the number of questions for each formulation
     # the number of questions for each number of steps of the equations, each depth, order and number of chains
