@@ -95,16 +95,14 @@ def look_into(model: LanguageModel, setting: Setting, seeds: int, show: WorkDone
     """Find the circuits of both tasks for some seeds, and score the heads."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
-    excluded = tokenizer.all_special_ids
-    repeated = repeated_tokens(
-        len(tokenizer), setting.sequences, setting.half, setting.first, excluded, beginning(tokenizer)
-    )
-    heads = score_heads(model, repeated, lambda done: None)
+    excluded, start = tokenizer.all_special_ids, beginning(tokenizer)
+    repeated = repeated_tokens(len(tokenizer), setting.sequences, setting.half, setting.first, excluded, start)
+    heads = score_heads(model, repeated)
     found: dict[str, list[Found]] = {name: [] for name in TASKS}
     for seed in range(setting.first, setting.first + seeds):
         drawn = {name: draw(tokenizer, 2 * setting.pairs, seed=seed) for name, draw in TASKS.items()}
-        cut = slice(setting.pairs), slice(setting.pairs, None)
-        halves = {name: (both.part(cut[0]), both.part(cut[1])) for name, both in drawn.items()}
+        cuts = slice(setting.pairs), slice(setting.pairs, None)
+        halves = {name: [both.part(cut) for cut in cuts] for name, both in drawn.items()}
         scores = {}
         for name, (first, _) in halves.items():
             scores[name] = score_edges(model, *first, steps=setting.steps)

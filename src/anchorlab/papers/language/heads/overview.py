@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid
+from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid, numbers
 from anchorlab.papers.language.heads.examples import head_name, pattern_maps, source_table
 from anchorlab.papers.language.heads.observing import ObservedHeads
 from anchorlab.papers.language.heads.removal import WithoutHeads
 from anchorlab.papers.language.heads.scores import ScoredHeads
-from anchorlab.studies.claim import Measurement, over
+from anchorlab.studies.claim import over
 
 COUNTED = ("shift", "self", "first token", "broadcast", "uniform", "matching", "induction")
 """The detectors in the table of kinds of heads."""
@@ -87,13 +87,16 @@ def _by_layer(english: ScoredHeads) -> LineFigure:
 def _without_layers(whole: Tensor, without: Mapping[int, Tensor], removed: int) -> LineFigure:
     places = sorted(without)
     costs = [over(without[place] - whole, "pieces") for place in places]
+    ends = [one.interval for one in costs if one.interval is not None]
+    band = map(tuple, zip(*ends, strict=True)) if len(ends) == len(costs) else ()
+    means = tuple(float(one.value or 0) for one in costs)
     return LineFigure(
         title=f"Cost of removing {removed} consecutive layer{'s' if removed > 1 else ''}",
         caption="By how much the loss on English rises when these layers add nothing to the stream, by the first of "
         "them. The last layer of the model is always kept.",
         x_label="first removed layer",
         y_label="nats per token",
-        lines=(_with_intervals("without layers", [float(place) for place in places], costs),) if places else (),
+        lines=(Line("without layers", numbers(places), means, *band),) if places else (),
         references=(Reference("whole model", 0.0),),
         drawn="band: 95 % interval over pieces of English",
     )
@@ -104,7 +107,7 @@ def _draws(without: WithoutHeads) -> LineFigure:
     lines = []
     for name in measures:
         changes = (without.drawn(name).mean(dim=0) / without.change(name).mean()).sort().values
-        lines.append(Line(MEASURES[name], tuple(map(float, range(1, len(changes) + 1))), tuple(changes.tolist())))
+        lines.append(Line(MEASURES[name], numbers(range(1, len(changes) + 1)), numbers(changes)))
     return LineFigure(
         title="Removal of as many other heads, beside the heads that shift",
         caption="What each draw of other heads changes on average, as a share of what the removal of the heads that "
@@ -116,28 +119,20 @@ def _draws(without: WithoutHeads) -> LineFigure:
     )
 
 
-def _with_intervals(label: str, x: Sequence[float], found: Sequence[Measurement]) -> Line:
-    means = tuple(float(one.value or 0) for one in found)
-    ends = [one.interval for one in found if one.interval is not None]
-    if len(ends) < len(found):
-        return Line(label, tuple(x), means)
-    return Line(label, tuple(x), means, tuple(low for low, _ in ends), tuple(high for _, high in ends))
-
-
 def _line(label: str, values: Tensor) -> Line:
-    return Line(label, tuple(map(float, range(len(values)))), tuple(map(float, values)))
+    return Line(label, numbers(range(len(values))), numbers(values))
 
 
 def tables(observed: ObservedHeads) -> list[Table]:
     """Return the tables of the study."""
     seen = observed.seen
     assert observed.untrained is not None
-    found = [
+    return [
         _kinds(seen.english, seen.repeated, observed.untrained.english),
         _strongest(seen.english, seen.repeated),
         source_table(seen.english, observed.examples.words),
+        *([] if seen.without is None else [_removed(seen.without)]),
     ]
-    return found if seen.without is None else [*found, _removed(seen.without)]
 
 
 def _kinds(english: ScoredHeads, repeated: ScoredHeads, untrained: ScoredHeads) -> Table:

@@ -58,15 +58,14 @@ def _along_rho(
 
 def clouds(facts: Laser) -> ScatterFigure:
     """Return each fact as a point, at the probabilities of "the" and of the right word."""
-    scatters = tuple(
-        Scatter(title, _log10(one.words[:, 0]), _log10(one.right), numbers(one.right_place.log10()))
-        for title, one in zip(("full model", facts.truncation), facts.both, strict=True)
-    )
     return ScatterFigure(
         title='Facts by the probabilities of "the" and of the right word',
         caption=f"Second half of the cities, {LOCATED}. The colour is the place of the right word among all of its "
         "kind: 0 for the first, 1 for the tenth, on a logarithmic scale.",
-        scatters=scatters,
+        scatters=tuple(
+            Scatter(title, _log10(one.words[:, 0]), _log10(one.right), numbers(one.right_place.log10()))
+            for title, one in zip(("full model", facts.truncation), facts.both, strict=True)
+        ),
         x_label='log10 p("the")',
         y_label="log10 p(right word)",
         value_label="log10 of its place among its kind",
