@@ -213,7 +213,9 @@ def circuit_has_induction_heads(seen: Seen) -> Measurement:
     Probability that an induction head's largest edge has a larger score than another head's largest edge, by seed.
     """
     which = seen.heads.fires("induction")
-    return over(torch.tensor([_above(one.scores, which) for one in seen.found["repetition"]]))
+    units = [f"{layer}.{head}" for layer in range(len(which)) for head in range(which.shape[1])]
+    found = seen.found["repetition"]
+    return over(torch.tensor([_greater(one.scores.of(units)[0], which.flatten()) for one in found]))
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.6), own=True)
@@ -226,12 +228,6 @@ def previous_token_feeds_keys(seen: Seen) -> Measurement:
     shifts = seen.heads.fires("shift") & (seen.heads.distance == 1)
     induce = seen.heads.fires("induction")
     return over(torch.tensor([_feeding(one.scores, shifts, induce) for one in seen.found["repetition"]]))
-
-
-def _above(scores: Scores, which: Bool[Tensor, "layer head"]) -> float:
-    """Return the probability that a head in `which` has a larger score than a head outside it."""
-    units = [f"{layer}.{head}" for layer in range(len(which)) for head in range(which.shape[1])]
-    return _greater(scores.of(units)[0], which.flatten())
 
 
 def _feeding(scores: Scores, shifts: Bool[Tensor, "layer head"], induce: Bool[Tensor, "layer head"]) -> float:

@@ -62,7 +62,8 @@ def observe(setting: Setting, context: ObservationContext) -> ObservedHeads:
     """Score the heads of the setting's model and of an untrained one, and remove heads and layers of the model."""
     model = open_model(setting, context)
     english, repeated = texts(setting, model)
-    groups = layer_groups(len(model.blocks), setting.layers)
+    # every group of consecutive layers without the last layer
+    groups = [range(first, first + setting.layers) for first in range(len(model.blocks) - setting.layers)]
     tokens = english.numel() + repeated.inputs.numel()
     one = setting.removal_texts * (english.shape[1] + repeated.inputs.shape[1])
     deep = [group for group in groups if group.start >= len(model.blocks) - third(len(model.blocks))]
@@ -112,11 +113,6 @@ def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch po
     excluded = tokenizer.all_special_ids
     drawn = repeated_tokens(len(tokenizer), setting.sequences, setting.half, setting.seed, excluded, start)
     return pieces, removal.RepeatedTexts(drawn, setting.half)
-
-
-def layer_groups(layers: int, size: int) -> list[range]:
-    """Return all groups of `size` consecutive layers that leave out the last layer, in order."""
-    return [range(first, first + size) for first in range(layers - size)]
 
 
 def _without_layers(
