@@ -45,42 +45,31 @@ def figures(observed: ObservedHeads) -> list[Figure]:
 
 def _maps(title: str, scored: ScoredHeads, detectors: Sequence[str]) -> MapFigure:
     maps = tuple(Map(f"{name} (chance {scored.chance[name]:.2f})", grid(scored.scores[name])) for name in detectors)
-    return MapFigure(
-        title=title,
-        caption="The score of every head for each thing that heads do. Shift: by the best of one to eight places. "
-        "Broadcast: from the best position of each text, as a share of the attention not given to the first token.",
-        maps=(maps,),
-        x_label="head",
-        y_label="layer",
-        value_label="score",
-        value_range=(0.0, 1.0),
+    caption = (
+        "The score of every head for each thing that heads do. Shift: by the best of one to eight places. "
+        "Broadcast: from the best position of each text, as a share of the attention not given to the first token."
     )
+    return MapFigure(title, caption, (maps,), "head", "layer", "score", value_range=(0.0, 1.0))
 
 
 def _counts(english: ScoredHeads, repeated: ScoredHeads) -> LineFigure:
     kinds = {"shift": english, "broadcast": english, "first token": english, "induction": repeated}
     lines = [_line(name, scored.fires(name).sum(dim=1)) for name, scored in kinds.items()]
-    return LineFigure(
-        title="How many heads of each layer do what",
-        caption="Heads whose score is over halfway from chance to 1: induction on repeated random tokens, the others "
-        "on English.",
-        x_label="layer",
-        y_label="heads",
-        lines=tuple(lines),
-        y_range=(0.0, None),
+    title = "How many heads of each layer do what"
+    caption = (
+        "Heads whose score is over halfway from chance to 1: induction on repeated random tokens, the others "
+        "on English."
     )
+    return LineFigure(title, caption, "layer", "heads", tuple(lines), y_range=(0.0, None))
 
 
 def _by_layer(english: ScoredHeads) -> LineFigure:
     names = {"shift": "shift", "broadcast": "broadcast", "any source": "broadcast from any token"}
     lines = [_line(label, english.scores[name].mean(dim=1)) for name, label in names.items()]
+    lines.append(_line("similarity of heads", english.similarity.mean(dim=0)))
+    caption = "Mean score of a layer's heads on English, and the mean cosine between the patterns of two of them."
     return LineFigure(
-        title="Shift and broadcast by layer",
-        caption="Mean score of a layer's heads on English, and the mean cosine between the patterns of two of them.",
-        x_label="layer",
-        y_label="mean score, cosine",
-        lines=(*lines, _line("similarity of heads", english.similarity.mean(dim=0))),
-        y_range=(0.0, 1.02),
+        "Shift and broadcast by layer", caption, "layer", "mean score, cosine", tuple(lines), y_range=(0.0, 1.02)
     )
 
 

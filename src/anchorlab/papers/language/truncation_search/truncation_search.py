@@ -180,12 +180,9 @@ def _maps(
 
 def _compared(seen: Seen) -> Table:
     rows = [row for name, one in seen.others.items() for row in laser.comparison(name, one)]
-    return Table(
-        title="The second half of the facts without and with truncations",
-        caption="Mean probabilities; the two best truncations were chosen on the first half.",
-        columns=("truncation", *laser.COMPARED[1:]),
-        rows=tuple(rows),
-    )
+    title = "The second half of the facts without and with truncations"
+    caption = "Mean probabilities; the two best truncations were chosen on the first half."
+    return Table(title, caption, ("truncation", *laser.COMPARED[1:]), tuple(rows))
 
 
 def _best(search: TruncationSearch) -> Table:
@@ -231,12 +228,9 @@ def _means(*logarithms: Tensor) -> tuple[float, ...]:
 
 
 def _told(observed: ObservedSearch) -> Table:
-    return Table(
-        title="Sentences before and after",
-        caption=f"Facts of the second half, with the likeliest next tokens; {laser.in_words(observed.seen.best)}.",
-        columns=("right word", "full model", "truncated model"),
-        rows=observed.sentences,
-    )
+    title = "Sentences before and after"
+    caption = f"Facts of the second half, with the likeliest next tokens; {laser.in_words(observed.seen.best)}."
+    return Table(title, caption, ("right word", "full model", "truncated model"), observed.sentences)
 
 
 STUDY = Study(

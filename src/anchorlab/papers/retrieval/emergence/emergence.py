@@ -285,14 +285,11 @@ def _timeline(seen: Seen) -> TimelineFigure:
             (f"x_{symbol}", "partial loss below 0.5", seen.retrieved[:, index]),
         ):
             events.append(event(label, group, times.nan_to_num(nan=nan, posinf=nan)))
-    return TimelineFigure(
-        title="Attention paths and partial losses (Fig 7, right)",
-        caption="When the last of the paths that a symbol needs has emerged, and when its partial loss falls; by "
-        "interpolation between checkpoints or evaluations. A point for each seed, a bar at the median.",
-        x_label="step",
-        events=tuple(events),
-        end=seen.end,
+    caption = (
+        "When the last of the paths that a symbol needs has emerged, and when its partial loss falls; by "
+        "interpolation between checkpoints or evaluations. A point for each seed, a bar at the median."
     )
+    return TimelineFigure("Attention paths and partial losses (Fig 7, right)", caption, "step", tuple(events), seen.end)
 
 
 def _table(seen: Seen) -> Table:

@@ -90,17 +90,15 @@ def _means_and_ends(found: Iterable[Accuracy]) -> tuple[tuple[float, ...], tuple
 
 def _errors(asked: Mapping[int, Sequence[Asked]], whose: str) -> LineFigure:
     counted = {steps: Counter(map(error_of, own)) for steps, own in asked.items()}
-    return LineFigure(
-        title=f"What the first answer is, by number of steps{whose}",
-        caption="Right; the end of another chain; a word on the way to the answer, such as the value one step too "
-        "early; another word of the premises; or nothing of these.",
-        x_label="number of steps, D",
-        y_label="share of questions",
-        lines=tuple(
-            Line(error, tuple(counted), tuple(own[error] / own.total() for own in counted.values())) for error in ERRORS
-        ),
-        y_range=(0.0, 1.0),
+    title = f"What the first answer is, by number of steps{whose}"
+    caption = (
+        "Right; the end of another chain; a word on the way to the answer, such as the value one step too "
+        "early; another word of the premises; or nothing of these."
     )
+    lines = tuple(
+        Line(error, tuple(counted), tuple(own[error] / own.total() for own in counted.values())) for error in ERRORS
+    )
+    return LineFigure(title, caption, "number of steps, D", "share of questions", lines, y_range=(0.0, 1.0))
 
 
 def _by_formulation(

@@ -212,16 +212,8 @@ def _over_time(
     log_y: bool = False,
 ) -> LineFigure:
     """Return the figure of curves by label, each of times and values, over a logarithmic axis of time."""
-    return LineFigure(
-        title=title,
-        caption=caption,
-        x_label="t",
-        y_label=y_label,
-        lines=tuple(Line(label, as_numbers(times), as_numbers(values)) for label, (times, values) in curves.items()),
-        log_x=True,
-        log_y=log_y,
-        references=tuple(references),
-    )
+    lines = tuple(Line(label, as_numbers(times), as_numbers(values)) for label, (times, values) in curves.items())
+    return LineFigure(title, caption, "t", y_label, lines, log_x=True, log_y=log_y, references=tuple(references))
 
 
 def _noise_figure(seen: Seen) -> LineFigure:
