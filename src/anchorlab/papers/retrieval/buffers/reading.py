@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, Table
 from anchorlab.findings.figures import grid
 from anchorlab.findings.provenance import seeds_text
 from anchorlab.papers.retrieval import one_head
-from anchorlab.papers.retrieval.buffers.queries import token_queries, vector_queries
-from anchorlab.papers.retrieval.buffers.subspaces import ENERGY
+from anchorlab.papers.retrieval.buffers.queries import ENERGY, token_queries, vector_queries
 from anchorlab.papers.retrieval.buffers.tokens import PAIRS, SEQUENCES, Buffers, buffers, hand_written
 from anchorlab.papers.retrieval.buffers.vectors import VectorBuffers, alignment, pair_layers, vector_buffers
 from anchorlab.papers.retrieval.settings import retrieval_of
@@ -31,8 +30,16 @@ class Seen(Reading):
     trained = at_end("train", "accuracy")
     tested = at_end("test", "accuracy")
     loss = at_end("test", "loss")
-    solved = reading(lambda seen: seen.trained["two steps"] >= SOLVED)  # which models answer, on two steps, `[seed]`
-    following = reading(lambda seen: seen.loss["chains"] <= one_head.SOLVED)  # which solve the problem, on vectors
+
+    @reading
+    def solved(self) -> Bool[Tensor, "seed"]:
+        """Which models on two steps answer the training sequences."""
+        return self.trained["two steps"] >= SOLVED
+
+    @reading
+    def following(self) -> Bool[Tensor, "seed"]:
+        """Which models on vectors solve the problem."""
+        return self.loss["chains"] <= one_head.SOLVED
 
     @reading
     def buffers(self) -> Buffers:

@@ -9,8 +9,14 @@ from torch import Tensor
 
 from anchorlab.lens import ov, probe, qk
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
-from anchorlab.papers.retrieval.buffers.queries import Queries, exchanged, token_queries
-from anchorlab.papers.retrieval.buffers.subspaces import against_random, overlap, subspace
+from anchorlab.papers.retrieval.buffers.queries import (
+    Queries,
+    against_random,
+    exchanged,
+    overlap,
+    subspace,
+    token_queries,
+)
 from anchorlab.tasks import TokenRetrieval
 from anchorlab.theory import retrieval_circuit
 
