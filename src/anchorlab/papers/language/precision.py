@@ -51,9 +51,8 @@ def precision_table(measures: Sequence[Measure[Seen]], seen: Seen, coarser: Mapp
 
 def _row(measure: Measure[Any], seen: Any, coarser: Sequence[Any]) -> tuple[str | float | None, ...]:
     own = _measured(measure, seen)
-    row: list[str | float | None] = [measure.statement, own.value, None]
-    if own.interval is not None:
-        row[2] = f"{own.interval[0]:.3g} to {own.interval[1]:.3g}"
+    interval = None if own.interval is None else f"{own.interval[0]:.3g} to {own.interval[1]:.3g}"
+    row: list[str | float | None] = [measure.statement, own.value, interval]
     for one in coarser:
         value = _measured(measure, one).value
         change = None if value is None or own.value is None else value - own.value
