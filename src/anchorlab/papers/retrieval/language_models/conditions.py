@@ -68,7 +68,7 @@ def compare(speaker: LocalSpeaker, setting: PromptSetting, report: Callable[[Sta
 def conditions_table(conditions: Conditions) -> Table:
     """Return a table with a row for each prompt style and formulation."""
     first = next(iter(next(iter(conditions.values())).values())).first
-    rows = []
+    rows: list[tuple[str | float, ...]] = []
     for words, own in conditions.items():
         for formulation, one in own.items():
             shares = [value for found in (one.first, one.likely) for value in (found.share, found.low, found.high)]
