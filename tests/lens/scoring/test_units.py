@@ -6,7 +6,7 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.interop import to_transformer_lens
 from anchorlab.lens import Intervention, effects, patch_edges, patch_units, prune_edges, score_edges, score_units
-from anchorlab.lens.effects import Pairs, logit_difference
+from anchorlab.lens.effects.pairs import Pairs, logit_difference
 from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.models import LSTMSpec
 from anchorlab.training.ensemble import initialise

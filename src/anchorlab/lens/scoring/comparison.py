@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects import Metric, Pairs, logit_difference
-from anchorlab.lens.effects.effects import one_each
+from anchorlab.lens.effects.effects import Metric, one_each
+from anchorlab.lens.effects.pairs import Pairs, logit_difference
 from anchorlab.lens.look import Subject, own_places, row_ranges, sequences_at_a_time
 from anchorlab.lens.scoring import passes
 from anchorlab.lens.scoring.graph import Graph, graph_of
