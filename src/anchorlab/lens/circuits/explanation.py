@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.heads.chance import uniform_attention
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 Rest = Literal["uniform", "itself", "nothing"]
 """The attention of queries without a rule: uniform, to themselves, or none (all weights 0)."""
@@ -155,8 +155,7 @@ def rest_map(rest: Rest, length: int, causal: bool = True) -> Float[Tensor, "que
 
 
 def _role(name: str, roles: Roles, field: str) -> Int[Tensor, "batch instance"]:
-    if name not in roles:
-        raise unknown_name(f"rule.{field}", name, roles, "role")
+    check_known(f"rule.{field}", name, roles, "role")
     return roles[name]
 
 

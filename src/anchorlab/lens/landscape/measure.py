@@ -25,7 +25,7 @@ from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
 from anchorlab.progress import Counted, counted
 from anchorlab.rng import child_seed
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.tasks.batch import Batch
 from anchorlab.tasks.task import Task
 from anchorlab.training.executions.member import member_module
@@ -76,8 +76,7 @@ def landscape(
         seed: the seed of the sequences and of resampling.
         progress: as in `effects`, counted in subsets times sequences.
     """
-    if replace not in get_args(Replacement):
-        raise unknown_name("replace", replace, get_args(Replacement), "replacement")
+    check_known("replace", replace, get_args(Replacement), "replacement")
     least = 2 if replace == "resample" else 1
     if sequences < least:
         raise SpecError("sequences", f"{sequences} are too few", f"give at least {least}")

@@ -13,7 +13,7 @@ from anchorlab.lens.vectors.attribution import blocks
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.tasks.batch import Batch
 from anchorlab.tasks.task import Task
 
@@ -130,15 +130,13 @@ def chosen_units(
     every = () if roles is None else roles.names
     known = {name: None for layer, block in enumerate(blocks(module)) for name in _names(layer, block, every)}
     if isinstance(units, str):
-        if units not in get_args(Kind):
-            raise unknown_name("units", units, get_args(Kind), "kind of units")
+        check_known("units", units, get_args(Kind), "kind of units")
         wanted = [name for name in known if units == "all" or not name.endswith("mlp")]
         if roles is not None:
             wanted = _by_role(module, roles)
     else:
         for place, name in enumerate(units):
-            if name not in known:
-                raise unknown_name(f"units.{place}", name, known, "unit")
+            check_known(f"units.{place}", name, known, "unit")
             if (head := name.partition("@")[0]) != name and head in units:
                 raise SpecError(f"units.{place}", f"{name!r} is part of {head!r}", "name the head or its roles")
         wanted = [name for name in known if name in units]
