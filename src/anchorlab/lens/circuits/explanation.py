@@ -112,7 +112,10 @@ def rule_cells(
     """
     if rule.key in (SAME, AFTER_SAME):
         cells = _same_token(tokens, after=rule.key == AFTER_SAME)
-        return cells if rule.query == EVERYWHERE else cells & _holds(_role(rule.query, roles, "query"), length)
+        if rule.query == EVERYWHERE:
+            return cells
+        places = _role(rule.query, roles, "query").unsqueeze(-1)
+        return cells & (places == torch.arange(length)).any(dim=1).unsqueeze(-1)
     queries, keys = rule_places(rule, roles, length, causal)
     row, instance = torch.nonzero(queries >= 0, as_tuple=True)
     cells = torch.zeros(len(queries), length, length, dtype=torch.bool)
@@ -157,13 +160,6 @@ def rest_map(rest: Rest, length: int, causal: bool = True) -> Float[Tensor, "que
 def _role(name: str, roles: Roles, field: str) -> Int[Tensor, "batch instance"]:
     check_known(f"rule.{field}", name, roles, "role")
     return roles[name]
-
-
-def _holds(places: Int[Tensor, "batch instance"], length: int) -> Bool[Tensor, "batch position one"]:
-    """Return whether each position is among the places of its sequence."""
-    cells = torch.zeros(len(places), length + 1, dtype=torch.bool)
-    # missing places go to an extra column, which is dropped
-    return cells.scatter(1, places.where(places >= 0, length), True)[:, :-1].unsqueeze(-1)
 
 
 def _same_token(tokens: Tensor | None, after: bool) -> Bool[Tensor, "batch query key"]:

@@ -118,8 +118,6 @@ _Candidates = Mapping[Head, tuple[float, list[Explanation]]]
 
 _Found = dict[Head, Explanation | None]
 
-_Path = tuple[Head, AttentionRule]
-
 
 def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Candidates:
     """Explain each head alone; return the heads in the order of the resulting loss."""
@@ -189,7 +187,8 @@ def _without_cheapest(search: AttentionLosses, found: _Found, allowed: float, pr
     allowed both with its keys hidden from live queries (`Explanation.cut`) and with these keys visible again.
     """
     paths = [(head, rule) for head, one in found.items() if one for rule in one.rules]
-    costs, old = {path: search.worst_loss(_cut(found, *path), allowed) for path in paths}, set[_Path]()
+    costs = {path: search.worst_loss(_cut(found, *path), allowed) for path in paths}
+    old = set[tuple[Head, AttentionRule]]()
     while costs:
         path = min(costs, key=costs.__getitem__)
         hidden = _cut(found, *path)

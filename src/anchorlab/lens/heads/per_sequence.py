@@ -178,9 +178,8 @@ def anchor_attending(
     if not bool(present.any(dim=-1).all()):
         raise SpecError("anchors", "a sequence has none", "leave that sequence out")
     first = torch.where(present, positions, length).amin(dim=-1)
-    keys = torch.zeros(len(positions), length + 1, dtype=pattern.dtype, device=pattern.device)
-    keys = keys.scatter(1, torch.where(present, positions, length), 1.0)[:, :length]
     place = torch.arange(length, device=pattern.device)
+    keys = (positions.unsqueeze(-1) == place).any(dim=1).to(pattern.dtype)
     least = {"from": first, "after": first + 1, "last": limits - 1, "all": torch.zeros_like(first)}[queries]
     # the mean over the queries that count, and the sum over anchors, as one weight per cell: `[batch query key]`
     rows = ((place >= least.unsqueeze(-1)) & (place < limits.unsqueeze(-1))).to(pattern.dtype)
@@ -188,7 +187,8 @@ def anchor_attending(
     if not bool(counts.any()):
         raise SpecError("anchors", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
     cells = torch.einsum("bq,bk->bqk", rows / counts.clamp(min=1), keys)
-    return HeadScores(_attention(_cut(pattern, lengths), cells), (counts > 0).to(pattern.dtype).squeeze(-1))
+    values = torch.einsum("...bhqk,bqk->...bh", _cut(pattern, lengths), cells)
+    return HeadScores(values, (counts > 0).to(pattern.dtype).squeeze(-1))
 
 
 def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = None) -> HeadScores:
@@ -246,7 +246,7 @@ def recurrence(
     counts = earlier.any(dim=-1).sum(dim=-1).to(pattern.dtype)
     keys = earlier if wanted == "copies" else earlier.roll(1, dims=-1)
     cells = keys.to(pattern.dtype) / counts.clamp(min=1).reshape(-1, 1, 1)
-    return HeadScores(_attention(_cut(pattern, lengths), cells), counts)
+    return HeadScores(torch.einsum("...bhqk,bqk->...bh", _cut(pattern, lengths), cells), counts)
 
 
 def _some(scores: HeadScores, field: str, problem: str, remedy: str) -> HeadScores:
@@ -260,10 +260,6 @@ def _diagonal(pattern: AttentionPattern, offset: int, lengths: Lengths) -> HeadS
     counts = (_limits(pattern, lengths) - abs(offset)).clamp(min=0).to(pattern.dtype)
     sums = torch.diagonal(_cut(pattern, lengths), offset=offset, dim1=-2, dim2=-1).sum(dim=-1)
     return HeadScores(sums / counts.clamp(min=1).unsqueeze(-1), (counts > 0).to(pattern.dtype))
-
-
-def _attention(pattern: AttentionPattern, cells: Float[Tensor, "batch query key"]) -> Float[Tensor, "*lead batch head"]:
-    return torch.einsum("...bhqk,bqk->...bh", pattern, cells)
 
 
 def _columns(

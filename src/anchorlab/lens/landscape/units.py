@@ -42,10 +42,6 @@ class RoleMap:
     cells: Int[Tensor, "batch position"]
     scored: Int[Tensor, "batch scored"]
 
-    def occurring(self, cells: Int[Tensor, "batch _"]) -> list[str]:
-        """Return the names of the roles among some cells."""
-        return [self.names[index] for index in torch.unique(cells).tolist()]
-
 
 def role_map(task: Task, batch: Batch) -> RoleMap:
     """Return the role of every position: the first of the task's roles that has it, else `other`."""
@@ -158,10 +154,10 @@ def _by_role(module: Transformer, roles: RoleMap) -> list[str]:
     """Return every head at every role that has positions where the head's block is computed."""
     last = len(module.blocks) - 1
     return [
-        f"{layer}.{head}@{role}"
+        f"{layer}.{head}@{roles.names[role]}"
         for layer, block in enumerate(blocks(module))
         for head in range(block.attn.heads)
-        for role in roles.occurring(roles.scored if layer == last else roles.cells)
+        for role in torch.unique(roles.scored if layer == last else roles.cells).tolist()
     ]
 
 

@@ -34,12 +34,6 @@ class Branch:
     interventions: Mapping[str, Intervention]
     changed: set[str] = field(default_factory=set)
 
-    def check_changed(self) -> None:
-        """Raise `SiteError` for an intervention that changed nothing, unless `may_do_nothing` allows it."""
-        for name, intervention in self.interventions.items():
-            if name not in self.changed and not intervention.may_do_nothing:
-                raise SiteError(f"{name} ({intervention.describe()}) changed nothing; set may_do_nothing to allow it")
-
 
 def branches_of(
     subject: Subject,
@@ -94,7 +88,9 @@ class Passes:
                 self._fill(arrays, rows)
             yield arrays.record(inputs[part.start : part.stop], self.subject.lengths)
         for branch in self.branches:
-            branch.check_changed()
+            for name, one in branch.interventions.items():
+                if name not in branch.changed and not one.may_do_nothing:
+                    raise SiteError(f"{name} ({one.describe()}) changed nothing; set may_do_nothing to allow it")
 
     def _fill(self, arrays: "Arrays", rows: range) -> None:
         subject = self.subject
