@@ -217,7 +217,7 @@ def _table(sites: dict[str, _Site], candidates: tuple[str, ...] | None) -> "pola
     for layer, seen in zip(layers_of([*sites]), sites.values(), strict=True):
         for detector, parts in seen.scores.items():
             found, chance = _join(parts), float(_value(_join(seen.chance[detector])))
-            if detector in ("induction", "matching") and not _weights(found).any():
+            if detector in ("induction", "matching") and isinstance(found, HeadScores) and not found.weights.any():
                 continue  # no token occurs twice
             values, (low, high) = _value(found), found.interval
             members, _, heads = map(range, values.shape)
@@ -269,10 +269,6 @@ def _first(batch: Batch, latent: str) -> Int[Tensor, "batch"] | None:
 
 def _join(parts: list[Scores]) -> Scores:
     return type(parts[0]).join(parts)  # type: ignore[arg-type]  # all parts are of one kind
-
-
-def _weights(found: Scores) -> Tensor:
-    return found.scores.weights if isinstance(found, OffsetScores) else found.weights
 
 
 def _value(found: Scores) -> Float[Tensor, "*lead head"]:

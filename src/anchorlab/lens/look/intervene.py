@@ -52,15 +52,13 @@ def intervene(
     index = _index(chosen, own, value.shape, axes)
     region = value[index]
 
-    operand: float | Tensor | None
-    if isinstance(intervention.operand, Operand):
+    operand: Any = intervention.operand
+    if isinstance(operand, Operand):
         sizes = dict(zip(axes, region.shape, strict=True)) | {"member": moment.members}
         if "batch" in axes:
             sizes["batch"] = len(rows) if "batch" in chosen else moment.batch
-        _check_sizes(intervention.operand, sizes, f"{name}.operand")
-        operand = _aligned(intervention.operand, axes, moment.member, slots).to(region)
-    else:
-        operand = intervention.operand
+        _check_sizes(operand, sizes, f"{name}.operand")
+        operand = _aligned(operand, axes, moment.member, slots).to(region)
     changed = value.clone()
     if intervention.rule in BORROWING:
         if borrowed is None:

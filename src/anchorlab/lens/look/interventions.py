@@ -55,13 +55,10 @@ class Operand(Spec):
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Operand) and self._plain() == other._plain()
+        return isinstance(other, Operand) and self.axes == other.axes and self.values.tolist() == other.values.tolist()
 
     def __hash__(self) -> int:
         return hash((self.axes, tuple(self.values.shape)))
-
-    def _plain(self) -> tuple[tuple[str, ...], Any]:
-        return self.axes, self.values.tolist()
 
 
 Indices = Annotated[
