@@ -83,7 +83,6 @@ def emergence(
         emergence(run, lambda ensemble: {"noise": noise_share(memory(ensemble, ...))}).crossings(0.5)
 
     Args:
-        run: the trained run.
         measure: returns named numbers, one for each member, such as detector scores or path attentions.
         steps: the training steps to measure at; None: all checkpoints.
         progress: as in `effects`, counted in checkpoints.

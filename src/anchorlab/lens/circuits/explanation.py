@@ -135,9 +135,6 @@ def attention_map(
     If a query has several rules or keys, they share its attention.
 
     Args:
-        explanation: the rules, and `rest` for queries without a rule.
-        roles: positions by role, `[batch instance]`.
-        length: the number of positions.
         causal: whether uniform attention, and the rules, leave out keys ahead of the query.
         tokens: needed for rules about the same token.
     """

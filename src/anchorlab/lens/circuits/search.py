@@ -60,10 +60,8 @@ def find_circuit(
     The same model and seed give the same circuit.
 
     Args:
-        model: an ensemble, a run, or a module.
         task: gives the sequences, their roles and the loss; a task or its name. A run knows its own; to explain its
             model on another task, give `run.ensemble()`.
-        member: the member to explain.
         threshold: the largest loss that the circuit may have. None: the model's loss plus `LEEWAY` (4 %) of attention's
             effect, and at least 1 % above the model's loss. In the retrieval problem this adds 0.04; the paper uses a
             threshold of 0.05 for models with a loss of 0.01.
@@ -168,10 +166,7 @@ def _by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
 
 
 def _pruned(search: AttentionLosses, found: _Found, own: float, allowed: float, progress: Progress) -> _Found:
-    """Cut the paths that are not needed, in rounds, until a round cuts none.
-
-    Each round begins by giving every head its best `rest`.
-    """
+    """Cut paths that are not needed, in rounds that begin with every head's best `rest`, until a round cuts none."""
     before = -1
     while before != len(paths := [(head, rule) for head, one in found.items() if one for rule in one.rules]):
         before, found = len(paths), _with_best_rests(search, found, (allowed - own) * _ALIKE)

@@ -265,10 +265,7 @@ def _diagonal(pattern: AttentionPattern, offset: int, lengths: Lengths) -> HeadS
 def _columns(
     pattern: AttentionPattern, sources: Int[Tensor, "batch offset"], queries: Queries, lengths: Lengths
 ) -> HeadScores:
-    """The attention to the sources: values `[... offset batch head]`, weights `[offset batch]`.
-
-    Sources outside the sequence, and sources without a query, have weight 0.
-    """
+    """The attention to sources, `[... offset batch head]`, with weight 0 outside the sequence and without a query."""
     length, limits = pattern.shape[-1], _limits(pattern, lengths)
     pattern = _cut(at_least_float32(pattern), lengths)
     place = torch.arange(length, device=pattern.device)

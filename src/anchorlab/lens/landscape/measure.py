@@ -72,7 +72,6 @@ def landscape(
             sequence; or `zero`.
         task: gives the sequences and the loss; a task or its name. A run knows its own.
         split: the split to draw sequences from; None: the last.
-        sequences: the number of sequences.
         seed: the seed of the sequences and of resampling.
         progress: as in `effects`, counted in subsets times sequences.
     """
@@ -166,10 +165,7 @@ class SubsetPasses:
     def __call__(
         self, rows: range, most: int
     ) -> Iterator[tuple[Int[Tensor, "set"], Float[Tensor, "set row scored output"]]]:
-        """Yield the numbers of some subsets, and the outputs of some rows under each; every subset occurs once.
-
-        At most `most` subsets are computed at a time.
-        """
+        """Yield the numbers of at most `most` subsets, and the outputs of some rows under each; every subset once."""
         inputs, positions = self.subject.rows(rows, self.weights)
         cells = None if self.cells is None else self.cells[rows.start : rows.stop].to(inputs.device)
         with evaluating(self.module):

@@ -65,11 +65,9 @@ class BlockUnits:
     """The units of one block: some of its heads, each whole or by roles, then its feed-forward layer if that is a unit.
 
     Fields
-        layer: the index of the block
         heads: the head of each unit except the feed-forward layer, ascending
         roles: the index of the role to whose positions each of these units is limited; None: all positions
         heads_in_all: the number of heads of the block
-        feed_forward: whether the feed-forward layer is a unit
     """
 
     layer: int

@@ -60,15 +60,9 @@ def branches_of(
 
 @dataclass(frozen=True)
 class Passes:
-    """Everything that one look needs to run.
+    """Everything that one look needs to run; without candidates there is one branch, and `candidates` is None.
 
-    Fields
-        subject: the model and its sequences
-        branches: the candidates, or one branch without them
-        candidates: the names of the candidates; None without them
-        recorded: the sites to record; may include `"output"`
-        asked: the positions to pass to the module; None: it computes its output at all positions
-        batch_size: the number of sequences that run at a time
+    `recorded` may include `"output"`. `asked` are the positions to pass to the module; None: all.
     """
 
     subject: Subject

@@ -38,12 +38,10 @@ def truncations(
     model.
 
     Args:
-        run: the trained run.
         weights: names of matrices, patterns such as `blocks.1.mlp.*`, or products such as
             `blocks.0.attn.W_V @ blocks.0.attn.W_O`.
         fractions: the fractions of the rank to keep, from 0 to 1.
         split: the split to measure on; None: the last.
-        size: the number of sequences.
         step: the training step of the checkpoint; None: the last.
         keep: a folder for results. Results found there are not computed again, so a stopped search can go on.
         progress: as in `effects`, counted in truncations.
