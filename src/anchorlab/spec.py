@@ -1,7 +1,7 @@
 """The base of all specifications: frozen, comparable, strict about fields, with one-line errors."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, Signature, signature
 from numbers import Real
@@ -300,3 +300,9 @@ def unknown_name(field: str, name: str, known: Iterable[str] | Mapping[str, Any]
     listed = ", ".join(repr(one) if "," in one else one for one in names)
     remedy = f"did you mean {near[0]!r}?" if near else (f"known: {listed}" if names else "remove it")
     return SpecError(field, f"unknown {what} {name!r:.80}", remedy)
+
+
+def check_known(field: str, name: str, known: Collection[str], what: str) -> None:
+    """Raise `unknown_name` unless the name is in `known`."""
+    if name not in known:
+        raise unknown_name(field, name, known, what)

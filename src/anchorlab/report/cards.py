@@ -11,7 +11,7 @@ from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.findings import MARKS, SYMBOLS, Findings
 from anchorlab.lens import Circuit, Landscape, Record
 from anchorlab.lens.grids import Tabled
-from anchorlab.lens.landscape import SHARE
+from anchorlab.lens.landscape.landscape import SHARE
 from anchorlab.lens.look.record import sites_by_layer
 from anchorlab.report.page import environment
 from anchorlab.runs import Store
