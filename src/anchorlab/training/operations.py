@@ -1,7 +1,5 @@
 """Count what a forward pass computes: operations called, floating-point operations, and bytes moved."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from anchorlab.models import ModelSpec
+from anchorlab.models.cpu import with_threads
 from anchorlab.models.model import predict
 from anchorlab.tasks import Task
 from anchorlab.training.experiment import template_of
@@ -78,7 +77,8 @@ def _counts(model: ModelSpec, task: Task, training: bool, first_block: int = 0) 
         counter = _Counter(f"blocks.{first_block}.hook_resid_pre")
         # a model that visits its sites may compute more
         others: dict[str, Any] = {"tap": counter.tap} if first_block else {}
-        with torch.no_grad(), _one_thread(), counter:
+        # on one thread: for a few sequences, threads wait for each other longer than they work
+        with torch.no_grad(), with_threads(1), counter:
             predict(template, batch.inputs, batch.positions, weights, **others)
         both = zip(counter.so_far, counter.before, strict=True)
         found.append(Operations(*(all_of_it - before for all_of_it, before in both)))
@@ -89,17 +89,6 @@ def _any(value: Tensor) -> Tensor:
     """Return a stand-in for a weight, with values that do not matter; whole numbers can be indices, and are 0."""
     make = torch.empty if value.is_floating_point() else torch.zeros
     return make(value.shape, dtype=value.dtype)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread inside `with`: for a few sequences, threads wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
