@@ -174,12 +174,11 @@ class Session:
 
     def _maps(self, name: ExecutionName, device: torch.device) -> bool:
         """Return whether members are mapped. Errors: `SpecError` for `mapped` if torch cannot map the model."""
-        if name == "member" or (name == "auto" and not is_gpu(device) and not mapping_pays(self.experiment)):
+        if name == "member" or (name == "auto" and device.type == "cpu" and not mapping_pays(self.experiment)):
             return False
         if isinstance(self.ensemble.template, Model) and self.recipe.loss is None:
             return True
-        gradients = MappedGradients(self.ensemble, self.experiment.losses, self.mixed)
-        reason = gradients.refusal(self.feed.at(0))
+        reason = MappedGradients(self.ensemble, self.experiment.losses, self.mixed).refusal(self.feed.at(0))
         if reason is None:
             return True
         if name == "mapped":
@@ -309,11 +308,6 @@ class Session:
         if isinstance(self.execution, MappedExecution):
             self.execution.go_on_as(state.execution)
         self.rows, self.resting, self.step = list(state.rows), self.resting | state.resting, state.step
-
-
-def is_gpu(device: torch.device) -> bool:
-    """Return whether a device is a GPU, on which all members train at once by default."""
-    return device.type != "cpu"
 
 
 def check_device(device: str | torch.device) -> torch.device:
