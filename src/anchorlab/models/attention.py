@@ -72,13 +72,9 @@ class Attention(_WithSites):
         self.scale = 1 / math.sqrt(head_width)
         inner = heads * head_width
         self.joins = width >= max(_LEAST_WIDTH, _LEAST_RATIO * inner)
-        self.W_Q = nn.Parameter(torch.empty(width, inner))
-        self.W_K = nn.Parameter(torch.empty(width, inner))
-        self.W_V = nn.Parameter(torch.empty(width, inner))
+        self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.empty(width, inner)) for _ in "QKV")
         self.W_O = nn.Parameter(torch.empty(inner, width)) if output_linear else None
-        self.b_Q = nn.Parameter(torch.empty(inner)) if biases else None
-        self.b_K = nn.Parameter(torch.empty(inner)) if biases else None
-        self.b_V = nn.Parameter(torch.empty(inner)) if biases else None
+        self.b_Q, self.b_K, self.b_V = (nn.Parameter(torch.empty(inner)) if biases else None for _ in "QKV")
         self.b_O = nn.Parameter(torch.empty(width)) if biases and output_linear else None
 
     @property
@@ -291,8 +287,7 @@ def affine_joined(
 ) -> tuple[Float[Tensor, "*batch output"], ...]:
     """Return `x W + b` for each of several maps `(W, b)` of one size, all or none with a bias, by one product."""
     weights, biases = [weight for weight, _ in maps], [bias for _, bias in maps if bias is not None]
-    joined = affine(x, torch.cat(weights, dim=1), torch.cat(biases) if biases else None)
-    return torch.chunk(joined, len(maps), dim=-1)
+    return affine(x, torch.cat(weights, dim=1), torch.cat(biases) if biases else None).chunk(len(maps), dim=-1)
 
 
 def causal_mask(

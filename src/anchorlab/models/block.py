@@ -105,8 +105,7 @@ class Block(nn.Module):
             problem = "has no sum between its layers to normalise"
             raise SpecError("parallel", problem, "put the norms first or leave them out")
         self.name, self.norm_first, self.residual, self.causal = name, norm_first, residual, causal
-        self.parallel = parallel
-        self.attn, self.mlp = attention, feed_forward
+        self.attn, self.mlp, self.parallel = attention, feed_forward, parallel
         self.ln1 = None if norm_width is None else norm(f"{name}.ln1", norm_width)
         self.ln2 = None if norm_width is None or feed_forward is None else norm(f"{name}.ln2", norm_width)
 

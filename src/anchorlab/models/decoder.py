@@ -150,8 +150,7 @@ class DecoderSpec(ModelSpec):
             problem = f"the task has {shape.input_size} tokens and {shape.output_size} outputs"
             raise SpecError("tied", problem, "use tied=False")
         components = (self.residual, self.output_linear, self.layer_norm, self.feed_forward, self.mask)
-        attention = self._switches(self.attention)
-        switches = list(zip(*map(self._switches, components), attention, strict=True))
+        switches = list(zip(*map(self._switches, components), self._switches(self.attention), strict=True))
         last = self.norm != "post" and self._switches(self.layer_norm)[-1]
         unembed = Unembedding(self.width, shape.output_size, bias=self.norm == "post")
         return Transformer(

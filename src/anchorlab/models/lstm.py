@@ -84,10 +84,8 @@ class LSTMLayer(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.W_ih = nn.Parameter(torch.empty(width, 4 * width))
-        self.W_hh = nn.Parameter(torch.empty(width, 4 * width))
-        self.b_ih = nn.Parameter(torch.empty(4 * width))
-        self.b_hh = nn.Parameter(torch.empty(4 * width))
+        self.W_ih, self.W_hh = (nn.Parameter(torch.empty(width, 4 * width)) for _ in range(2))
+        self.b_ih, self.b_hh = (nn.Parameter(torch.empty(4 * width)) for _ in range(2))
 
     def forward(self, x: Float[Tensor, "position batch width"]) -> list[Float[Tensor, "batch width"]]:
         """Return the hidden state after each position."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError, one_sequence
+from anchorlab.models.initialisation import draw_normal
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
 from anchorlab.models.sites import HIDDEN, LOGITS, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
@@ -64,6 +65,4 @@ class Autoencoder(Model):
 
 def draw_autoencoder(model: nn.Module, generator: torch.Generator) -> None:
     """Draw `W` from N(0, 2 / (features + hidden)); `b` is zero."""
-    weight = model.get_parameter("W")
-    nn.init.normal_(weight, std=(2 / sum(weight.shape)) ** 0.5, generator=generator)
-    nn.init.zeros_(model.get_parameter("b"))
+    draw_normal(model, generator, lambda path, weight: (2 / sum(weight.shape)) ** 0.5)

@@ -117,8 +117,7 @@ class Run:
     def changed(self) -> int:
         """When the run was finished, or started if unfinished, in nanoseconds since 1970."""
         try:
-            path = self.manifest_path if self.finished else self.path
-            return path.lstat().st_mtime_ns
+            return (self.manifest_path if self.finished else self.path).lstat().st_mtime_ns
         except OSError as error:
             raise unreadable(self.path, error, self.address) from None
 

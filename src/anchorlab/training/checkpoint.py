@@ -63,14 +63,10 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
         plan: the members of each chunk, by index in the run
     """
     chunks = [directory.chunk(index) for index in range(len(plan))]
-    results = [chunk.result() for chunk in chunks]
-    rows = [
-        (members[row[0]], *row[1:]) for result, members in zip(results, plan, strict=True) for row in result["rows"]
-    ]
+    results = [(members, chunk.result()) for members, chunk in zip(plan, chunks, strict=True)]
+    rows = [(members[row[0]], *row[1:]) for members, result in results for row in result["rows"]]
     steps = _merge_checkpoints(directory, experiment, chunks) if experiment.trained else []
-    made_by = [
-        {"members": list(members), **result.get("made_by", {})} for members, result in zip(plan, results, strict=True)
-    ]
+    made_by = [{"members": list(members), **result.get("made_by", {})} for members, result in results]
     directory.finish(metrics_frame(rows), made_by, checkpoints=steps)
 
 

@@ -150,8 +150,7 @@ class Evaluator:
         }
 
     def _first_blocks(self, ensemble: Ensemble) -> list[int]:
-        known = list(ensemble.weights)
-        return [first_changed_block(ensemble.template, known, edits) for edits in self.edits.values()]
+        return [first_changed_block(ensemble.template, [*ensemble.weights], each) for each in self.edits.values()]
 
     def _measure_member(
         self, ensemble: Ensemble, variants: Sequence[Mapping[str, Tensor]], first: Sequence[int], batch: Batch
@@ -303,6 +302,5 @@ def _stack_shares(
 
 
 def _stacked(values: Sequence[Shaped[Tensor, "_ ..."]], longest: int) -> Shaped[Tensor, "member longest ..."]:
-    first = values[0]
-    nothing = first.new_zeros(longest, *first.shape[1:])
+    nothing = values[0].new_zeros(longest, *values[0].shape[1:])
     return pad_sequence([*values, nothing], batch_first=True)[:-1]

@@ -223,5 +223,4 @@ class _Captured:
 
 
 def _tensors(batches: MemberBatches) -> tuple[Tensor, ...]:
-    scored = () if batches.weights is None else (batches.weights,)
-    return (batches.inputs, batches.targets, batches.positions, *scored)
+    return tuple(value for value in vars(batches).values() if value is not None)
