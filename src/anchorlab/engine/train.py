@@ -121,10 +121,7 @@ def train(
 def _train_unstored(
     experiment: Experiment, device: str, execution: ExecutionName, report: Report, start: Ensemble | None
 ) -> TrainedRun:
-    """Train an experiment and return its run, whose files are removed with it; `start` is `experiment.start`, trained.
-
-    Errors: as `run`.
-    """
+    """Train an experiment, from `start` if given, and return its run, whose files are removed with the object."""
     refuse_in_import()
     check_execution(execution)
     device = checked_device(device)

@@ -89,10 +89,7 @@ class Attention(_WithSites):
         mask: Float[Tensor, "..."] | None,
         tap: Tap,
     ) -> Float[Tensor, "batch query width"]:
-        """Return the output at each query position: `positions`, or all.
-
-        `mask` comes from `causal_mask`; None: no mask.
-        """
+        """Return the output at each query: `positions`, or all. `mask` comes from `causal_mask`; None: no mask."""
         to_q, to_k, to_v = (self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V)
         if not self.joins or tap is not identity_tap:
             q = affine(gather_positions(x, positions), *to_q)

@@ -66,10 +66,7 @@ _TRIED = (
 
 @cache
 def _keeps_float32() -> bool:
-    """Return whether products under the switch have float32 precision at every tested size, batched and single.
-
-    A library may use different code for each size.
-    """
+    """Return whether products under the switch have float32 precision at every tested size, batched and single."""
     if not hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"):
         return False
     with _onednn_allowed():

@@ -39,10 +39,7 @@ class FNNSpec(ModelSpec):
     initialisation: Initialisation = "torch"
 
     def build(self, shape: TaskShape) -> "FNN":
-        """Build a member for token tasks of one length.
-
-        Errors: `SpecError` for vector inputs.
-        """
+        """Build a member for token tasks of one length. Errors: `SpecError` for vector inputs."""
         require_inputs(self, shape, "tokens")
         hidden = self.hidden or self.hidden_factor * shape.length * self.width
         return FNN(shape, self.width, self.layers, hidden, DRAWS[self.initialisation])

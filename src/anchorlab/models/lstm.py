@@ -32,10 +32,7 @@ class LSTMSpec(ModelSpec):
     initialisation: Initialisation = "torch"
 
     def build(self, shape: TaskShape) -> "LSTM":
-        """Build a member for token tasks.
-
-        Errors: `SpecError` for vector inputs.
-        """
+        """Build a member for token tasks. Errors: `SpecError` for vector inputs."""
         require_inputs(self, shape, "tokens")
         return LSTM(shape.input_size, self.width, self.layers, shape.output_size, DRAWS[self.initialisation])
 

@@ -135,11 +135,8 @@ class Index:
 
 
 def _present(root: Path) -> dict[str, _Key | None]:
-    """Return the key of every run in a store by address; None for a run without a manifest, which is unfinished.
-
-    This loop takes most of the time of a listing.
-    """
-    keys: dict[str, _Key | None] = {}
+    """Return the key of every run in a store by address; None for a run without a manifest, which is unfinished."""
+    keys: dict[str, _Key | None] = {}  # the loop takes most of the time of a listing
     stat, folder = os.stat, os.open(root, os.O_RDONLY)  # faster than absolute paths
     try:
         with os.scandir(folder) as entries:

@@ -71,10 +71,7 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
 
 
 def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> list[int]:
-    """Merge the chunks' checkpoints step by step, and return the steps.
-
-    Earlier checkpoints of the chunks are removed on the way, so the disk never holds all checkpoints twice.
-    """
+    """Merge the chunks' checkpoints and return the steps; earlier ones are removed, so that none is held twice."""
     kept = [chunk.checkpoints() for chunk in chunks]
     unit, end = experiment.steps_per_unit, max(max(files) for files in kept)
     due = [

@@ -33,13 +33,9 @@ class Operations(NamedTuple):
 def forward_operations(
     model: ModelSpec, task: Task, sequences: int, training: bool = True, first_block: int = 0
 ) -> Operations:
-    """Return what a forward pass over some sequences computes, from `first_block` on.
+    """Return what a forward pass over a number of sequences computes, from `first_block` on.
 
-    Args:
-        model, task: the architecture and the sequences
-        sequences: the number of sequences in the pass
-        training: whether the loss of training is computed, which may score other positions than an evaluation
-        first_block: the first block that is computed, with all that comes after it
+    With `training` it scores the positions of training's loss, which may be others than those of an evaluation.
     """
     _, few, more = _counts(model, task, training and _scores_more(task), first_block)
     return Operations(few.calls, *(_line(*pair, sequences) for pair in zip(few[1:], more[1:], strict=True)))
@@ -92,11 +88,7 @@ def _any(value: Tensor) -> Tensor:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Count calls, floating-point operations of matrix products (by torch's formulas), and bytes read and written.
-
-    Torch's own `FlopCounterMode` counts the same products and imports its compiler, which takes longer than a small
-    training.
-    """
+    """Count calls, products by torch's formulas, and bytes; torch's `FlopCounterMode` would import its compiler."""
 
     def __init__(self, site: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

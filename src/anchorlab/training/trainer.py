@@ -253,10 +253,7 @@ class Session:
         self.execution.step(self.feed.at(number), factor, active, number)
 
     def _evaluate_and_checkpoint(self, elapsed: int, last: bool = False) -> None:
-        """Measure the members and keep a checkpoint, each if it is due at the time `elapsed`, or at the end (`last`).
-
-        A step that has been measured is not measured again.
-        """
+        """Measure the members, once a step, and keep a checkpoint, each if due at the time `elapsed` or at the end."""
         measured = bool(self.rows) and self.rows[-1].step == self.step
         if (last or self.recipe.evaluation.due(elapsed)) and not measured:
             rows = self.evaluator.measure(self.ensemble, self.step, self.resting)
@@ -311,10 +308,7 @@ class Session:
 
 
 def check_device(device: str | torch.device) -> torch.device:
-    """Return the device of this name.
-
-    Errors: `SpecError` for a device that does not exist, or is neither a CPU nor CUDA.
-    """
+    """Return the device of this name. Errors: `SpecError` if it does not exist, or is neither a CPU nor CUDA."""
     found = existing_device(device)
     if found.type not in ("cpu", "cuda"):
         raise SpecError("device", f"{str(device)!r} cannot train", "use cpu or cuda")

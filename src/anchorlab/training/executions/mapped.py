@@ -170,10 +170,7 @@ class MappedExecution:
         self.optimiser.update(gradients, self._factor, self._time, self._active)
 
     def _within_memory(self, work: Callable[[], Result]) -> Result:
-        """Return `work()`, retried with fewer members at once if memory runs out; `work` must have no side effects.
-
-        Errors: `OutOfMemoryError` if memory does not suffice even for one member at a time.
-        """
+        """Return `work()`, which has no side effects, retried with fewer members at once while memory runs out."""
         while True:
             try:
                 return work()
