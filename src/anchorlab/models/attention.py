@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import Site, Tap, identity_tap
+from anchorlab.models.sites import Positions, Site, Tap, identity_tap
 
 PER_HEAD = ("batch", "position", "head", "head_width")
 _ROTARY_BASE = 10000.0
@@ -85,7 +85,7 @@ class Attention(_WithSites):
     def forward(
         self,
         x: Float[Tensor, "batch position width"],
-        positions: Int[Tensor, "*batch scored"] | None,
+        positions: Positions,
         mask: Float[Tensor, "..."] | None,
         tap: Tap,
     ) -> Float[Tensor, "batch query width"]:
@@ -187,7 +187,7 @@ class MergedAttention(_WithSites):
     def forward(
         self,
         x: Float[Tensor, "batch position width"],
-        positions: Int[Tensor, "*batch scored"] | None,
+        positions: Positions,
         mask: Float[Tensor, "..."] | None,
         tap: Tap,
         embedded: Embedded | None = None,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -11,7 +11,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models.attention import Attention, Embedded, MergedAttention
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import STREAM, Site, Tap
+from anchorlab.models.sites import STREAM, Positions, Site, Tap
 
 Stream = Float[Tensor, "*later batch position width"]
 
@@ -129,7 +129,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*reader batch position width"],
-        positions: Int[Tensor, "*batch scored"] | None,
+        positions: Positions,
         mask: Float[Tensor, "..."],
         tap: Tap,
         embedded: Embedded | None = None,

@@ -12,7 +12,7 @@ from anchorlab.models.attention import affine
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.initialisation import DRAWS, Initialisation
 from anchorlab.models.model import Draw, Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Positions, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 
@@ -50,10 +50,7 @@ class LSTM(Model):
         self.sites = by_name([Site("hook_embed", STREAM), *hidden, LOGITS])
 
     def forward(
-        self,
-        inputs: Int[Tensor, "batch position"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
-        tap: Tap = identity_tap,
+        self, inputs: Int[Tensor, "batch position"], positions: Positions = None, tap: Tap = identity_tap
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
 

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
@@ -11,7 +11,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError, one_sequence
 from anchorlab.models.initialisation import draw_normal
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import HIDDEN, LOGITS, Site, Tap, by_name, identity_tap
+from anchorlab.models.sites import HIDDEN, LOGITS, Positions, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 
@@ -50,10 +50,7 @@ class Autoencoder(Model):
         self.sites = by_name([Site("hook_hidden", HIDDEN), LOGITS])
 
     def forward(
-        self,
-        inputs: Float[Tensor, "batch position feature"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
-        tap: Tap = identity_tap,
+        self, inputs: Float[Tensor, "batch position feature"], positions: Positions = None, tap: Tap = identity_tap
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
         if inputs.ndim == 2:
