@@ -304,6 +304,4 @@ def shifted(v: Float[Tensor, "batch key head head_width"], by: int) -> Float[Ten
     """Return values shifted along the keys: position s gets value s + `by`, or zero beyond the ends."""
     length = v.shape[1]
     by = max(-length, min(length, by))
-    if by > 0:
-        return functional.pad(v[:, by:], (0, 0, 0, 0, 0, by))
-    return functional.pad(v[:, : length + by], (0, 0, 0, 0, -by, 0))
+    return functional.pad(v, (0, 0, 0, 0, -by, by))  # a negative padding cuts off
