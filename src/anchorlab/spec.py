@@ -220,14 +220,12 @@ class _Long:
 
 
 def _signature(spec: type[Spec]) -> Signature:
-    """Return the signature that `help` shows: required fields first, and the class's own before inherited ones.
-
-    Types are left out because they bury the names, and tags such as `kind` because users never set them.
-    """
+    """Return the signature for `help`: required fields first, then the class's own; no types, which bury names."""
     own, found = vars(spec).get("__annotations__", {}), []
     fields = spec.model_fields.items()
     for name, field in sorted(fields, key=lambda one: (not one[1].is_required(), one[0] not in own)):
         default = Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
+        # tags such as `kind` are left out because users never set them
         if field.is_required() or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
             shown = _Long() if len(repr(default)) > _LONGEST_DEFAULT and not field.is_required() else default
             place = Parameter.POSITIONAL_OR_KEYWORD if name == spec.by_place else Parameter.KEYWORD_ONLY
