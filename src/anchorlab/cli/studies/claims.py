@@ -202,8 +202,7 @@ def _unmeasured(result: "ClaimResult", study: "Statements") -> dict[str, Any]:
     nothing = dict.fromkeys(("profile", "scope", "seeds", "commit", "hardware"))
     shipped = published_entries().get(result.claim.id)
     evidence = [] if shipped is None else list(map(evidence_data, shipped.evidence))
-    known = {"search_seeds": study.chosen_on, "published": evidence}
-    return {**claim_data(result), **nothing, **known}
+    return {**claim_data(result), **nothing, "search_seeds": study.chosen_on, "published": evidence}
 
 
 def print_claims(kept: "Sequence[Findings]") -> None:
@@ -307,12 +306,6 @@ def _values(result: "ClaimResult", with_profile: bool) -> Text:
         text.append(" · ours ", "default").append(number(result.value), "bold default")
     for more in filter(None, (result.interval_text, result.spread, result.detail)):
         text.append(f" ({more})", "default")
-    return text.append(_controls(result))
-
-
-def _controls(result: "ClaimResult") -> Text:
-    """Return the values of the controls as text, each with its mark if it passes the claim; empty without controls."""
-    text = Text()
     for name, control in result.controls.items():
         why = f" ({control.note})" if control.value is None else ""
         text.append(f" · {name} {control.text}{why}", "default")
