@@ -70,19 +70,16 @@ def browser_page(
     packed = [b64encode(curves.get(address, b"")).decode() for address in order]
     shown = {"symbols": SYMBOLS, "studies": [_study_data(one) for one in studies]}
     data = {**table, **shown, "lengths": [len(one) for one in packed]}
-    return (
-        environment()
-        .get_template("browse.html.jinja")
-        .render(
-            title=f"Runs in {store.root.name}",
-            every=every,
-            count=len(entries),
-            has_studies=bool(studies),
-            data=Markup(script_json(data)),
-            curves=Markup("".join(packed)),
-            chart_script=Markup(_vendored("uPlot.iife.min.js")),
-            chart_style=Markup(_vendored("uPlot.min.css")),
-        )
+    template = environment().get_template("browse.html.jinja")
+    return template.render(
+        title=f"Runs in {store.root.name}",
+        every=every,
+        count=len(entries),
+        has_studies=bool(studies),
+        data=Markup(script_json(data)),
+        curves=Markup("".join(packed)),
+        chart_script=Markup(_vendored("uPlot.iife.min.js")),
+        chart_style=Markup(_vendored("uPlot.min.css")),
     )
 
 

@@ -206,10 +206,6 @@ def mean_table(
     title: str, caption: str, heading: str, rows: Mapping[str, Mapping[str, Float[Tensor, "member"]]]
 ) -> Table:
     """Return a table of means over seeds, with named columns and a row for each label under `heading`."""
-    columns = next(iter(rows.values()))
-    return Table(
-        title=title,
-        caption=caption,
-        columns=(heading, *columns),
-        rows=tuple((label, *(float(row[name].mean()) for name in columns)) for label, row in rows.items()),
-    )
+    names = next(iter(rows.values()))
+    means = {name: [float(row[name].mean()) for row in rows.values()] for name in names}
+    return column_table(title, caption, {heading: rows, **means})

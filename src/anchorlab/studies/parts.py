@@ -36,9 +36,8 @@ def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> P
     `StoreError` for a run without weights.
     """
     if study.keeps is None:
-        raise SpecError(
-            "study", f"{study.name} has no parts", "let it say what its claims read of weights: Study(keeps=)"
-        )
+        remedy = "let it say what its claims read of weights: Study(keeps=)"
+        raise SpecError("study", f"{study.name} has no parts", remedy)
     if len(run.experiment.members) != 1:
         raise SpecError("run", f"has {len(run.experiment.members)} members", "make a part of a single seed")
     study.keeps(run, study.profile(profile).setting)

@@ -225,7 +225,6 @@ def run_until(plan: "Plan", kept: "Store", workers: int | None, device: str, end
 
 
 def _until(end: float, show: Report) -> Report:
-
     def report(status: Status) -> None:
         show(status)
         if time.monotonic() > end:
@@ -332,9 +331,7 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], of: int) -> None:
 
 
 def _value(value: float | None, interval: tuple[float, float] | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}{_of(interval)}"
+    return "" if value is None else f"{value:.4g}{_of(interval)}"
 
 
 def _of(interval: tuple[float, float] | None) -> str:
