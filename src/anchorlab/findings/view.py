@@ -208,18 +208,14 @@ class AttentionView:
         """Build a view from attention patterns.
 
         Args:
-            title: heading of the view
             examples: the sequences, with the text and role of each token
             steps: training steps, one per checkpoint
             patterns: weights `[member step example layer head query key]` of any type that numpy accepts; with a single
                 member, the axis `member` may be left out
             members: name of each member
             predicted: predicted texts `[member][step][example]`, or `[step][example]` for a single member
-            labels: name of each head, `[member][step][layer*heads + head]`
-            live: the models, for a page that runs them
-            circuits: the paths of each member's circuit
             causal: leave out the keys after each query, which halves the size of the view
-            scores: the scores of each detector, by which the page sorts the heads
+            title, labels, live, circuits, scores: as the fields
 
         Errors: `SpecError` if shapes do not fit each other, if a weight is outside 0..1, and if with `causal` a query
         attends to a key after it.

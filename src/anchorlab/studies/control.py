@@ -50,12 +50,9 @@ def with_controls(
     its note names the error.
 
     Args:
-        study: the study
-        findings: its findings under one of its profiles
-        store: the store for the runs of the controls; by default the folder `runs`
+        study, findings: the study, and its findings under one of its profiles
+        store, device, report: for the runs of the controls, as for `run_study`
         trained: the runs behind the findings, in the order of the experiments
-        device: `cpu` or `cuda`
-        report: called with the progress
 
     Errors: as `anchorlab.engine.run`.
     """

@@ -24,13 +24,9 @@ from anchorlab.training import TrainedRun
 
 
 def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> Path:
-    """Write a finished run of one member as a part into the store at `root`; return its folder.
+    """Write a finished run of one member, with its weights, as a part into the store at `root`; return its folder.
 
-    Args:
-        study: the study whose claims are judged on it
-        profile: the profile whose experiment the run is
-        run: the run, with its weights
-        root: the folder of the store of parts
+    `study` judges its claims on the part; the run is an experiment of its `profile`.
 
     Errors: `SpecError` for a run of several members, and for a study that does not say what its claims read of weights;
     `StoreError` for a run without weights.
