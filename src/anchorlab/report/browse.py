@@ -132,11 +132,8 @@ def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:
     if len(kinds) > max(8, len(values) // 4) and all(isinstance(one, str | int | float | None) for one in values):
         return {"name": name, "values": list(values)}
     place = {text: at for at, text in enumerate(kinds)}
-    found: dict[str, Any] = {
-        "name": name,
-        "values": list(kinds.values()),
-        "of": [place[json.dumps(one)] for one in values],
-    }
+    found: dict[str, Any] = {"name": name, "values": list(kinds.values())}
+    found["of"] = [place[json.dumps(one)] for one in values]
     if any(isinstance(one, list | dict | bool) for one in kinds.values()):
         found["texts"] = [text_of(one) for one in kinds.values()]
     return found

@@ -161,17 +161,8 @@ def curves_against(
     references: Sequence[Reference] = (),
 ) -> LineFigure:
     """Return the figure of values `[member x]` against a quantity: a curve with its range over seeds for each label."""
-    return LineFigure(
-        title=title,
-        caption=caption,
-        x_label=x_label,
-        y_label=y_label,
-        lines=tuple(line(label, x, values) for label, values in curves.items()),
-        log_x=log_x,
-        log_y=log_y,
-        y_range=y_range,
-        references=tuple(references),
-    )
+    lines = tuple(line(label, x, values) for label, values in curves.items())
+    return LineFigure(title, caption, x_label, y_label, lines, log_x, log_y, y_range, tuple(references))
 
 
 def attention_maps(

@@ -151,13 +151,9 @@ class Study(Generic[Setting]):
     @cached_property
     def statements(self) -> Statements:
         """The claims as plain values, without their measures."""
-        return Statements(
-            self.name,
-            tuple(Statement(self.claim(one), one.own, one.of) for one in self.claims),
-            {name: profile.paper for name, profile in self.profiles.items()},
-            self.has_own_claims,
-            seeds_text(self.chosen_on),
-        )
+        claims = tuple(Statement(self.claim(one), one.own, one.of) for one in self.claims)
+        papers = {name: profile.paper for name, profile in self.profiles.items()}
+        return Statements(self.name, claims, papers, self.has_own_claims, seeds_text(self.chosen_on))
 
     def claim(self, measure: Measure[Any]) -> Claim:
         """Return the claim of one of the study's measures as a plain value."""
@@ -266,12 +262,7 @@ class Study(Generic[Setting]):
         The varied study has every profile of this one, and its title and notes list the changes. Its findings are kept
         under `name`, by default this study's with the changes, such as `anchor/identity-heads-3`. If only the seeds
         change, the claims remain the paper's; otherwise they are hypotheses of your own, `supported` or `not
-        supported`.
-
-        Args:
-            values: new values by path
-            seeds: new seeds of all members, or their number
-            name: the name of the new study
+        supported`. `seeds` are the new seeds of all members, or their number.
 
         Errors: `SpecError` for no change, and for a study that trains nothing; errors of
             `anchorlab.studies.vary.changed` are raised when the experiments are made.
@@ -364,12 +355,9 @@ class Study(Generic[Setting]):
         return replace(judged, title=self.title, summary=self._summary_of(findings.profile))
 
     def judge(self, seen: Any, profile: str, untrained: Any = None) -> tuple[ClaimResult, ...]:
-        """Judge the claims on what a study saw; claims whose precondition is not met have no value.
+        """Judge the claims on what a study saw under a profile; claims whose precondition is not met have no value.
 
-        Args:
-            seen: the input of the measures
-            profile: the profile that produced it
-            untrained: the measures' input from an untrained model; None for no such control
+        `seen` is the input of the measures, `untrained` the same of an untrained model; None for no such control.
         """
         results = []
         for measure in self.claims:

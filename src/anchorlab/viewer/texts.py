@@ -38,7 +38,7 @@ class TextHeads:
 
 
 def read_texts(model: LanguageModel, texts: str | Sequence[str], title: str | None = None) -> TextHeads:
-    """Run a language model, from `anchorlab.pretrained`, on texts; return the detectors' table and the view of its heads.
+    """Run a language model (`anchorlab.pretrained`) on texts; return the detectors' table and the view of its heads.
 
     The view's `title` is by default the name of the model.
 

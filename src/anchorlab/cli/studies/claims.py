@@ -21,20 +21,15 @@ if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult, Evidence, Findings, LedgerEntry
     from anchorlab.findings.statements import Statements
 
-_COLOURS = {
-    "reproduced": "green",
-    "contradicted": "red",
-    "agrees at our sizes": "cyan",
-    "differs at our sizes": "yellow",
-    "agrees at small scale": "cyan",
-    "differs at small scale": "yellow",
-    "undecided": "magenta",
-    "not measured": "dim",
-    "supported": "green",
-    "not supported": "red",
-    "met": "green",
-    "not met": "red",
+_VERDICTS = {
+    "green": ("reproduced", "supported", "met"),
+    "red": ("contradicted", "not supported", "not met"),
+    "cyan": ("agrees at our sizes", "agrees at small scale"),
+    "yellow": ("differs at our sizes", "differs at small scale"),
+    "magenta": ("undecided",),
+    "dim": ("not measured",),
 }
+_COLOURS = {verdict: colour for colour, verdicts in _VERDICTS.items() for verdict in verdicts}
 _MOST_PROFILES = 20  # profiles of a study that are named
 
 

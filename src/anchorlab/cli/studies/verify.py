@@ -89,9 +89,8 @@ def verify(
             raise SpecError("names", f"{named[0]} has claims that read weights, which a part does not keep", remedy)
         parts = _parts(chosen, numbers, only)
         if passed := [name for name in chosen if not _has_parts(study(name))]:
-            print_problem(
-                f"no part of {', '.join(passed)}: only papers' own settings have parts, which keep no weights"
-            )
+            why = "only papers' own settings have parts, which keep no weights"
+            print_problem(f"no part of {', '.join(passed)}: {why}")
         return _make_parts(parts, part, kept, workers, device, began + seconds, dry_run, json)
     if only:
         raise SpecError("only", "takes experiments of parts", "give --part, or use `anchorlab study`")
