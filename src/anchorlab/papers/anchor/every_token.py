@@ -20,7 +20,7 @@ from anchorlab.findings import LineFigure, Table, at_least, at_most, line
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.composite.depths import DATA, SPLITS, TASK, TRAIN, first_reached
 from anchorlab.papers.anchor.identity import PAPER_SIZES, Curve, read_curve
-from anchorlab.papers.anchor.perturbed import kept_under_noise, on_own_sequences, rise_in_loss
+from anchorlab.papers.anchor.perturbed import MOVE, MOVES, kept_under_noise, on_own_sequences, rise_in_loss
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.kit import (
@@ -44,8 +44,6 @@ LOSSES = {EVERY: True, ALONE: False}
 
 ANSWERED = 0.9  # the accuracy from which a split counts as answered, and a member is judged under perturbation
 STRENGTHS = (0.25, 0.5, 1.0, 2.0)  # of noise on the embeddings, in units of their root mean square
-MOVES = (0.05, 0.1, 0.2, 0.4)  # of the weights, in units of their norm
-MOVE = 0.2  # the move at which the rise of the loss is judged
 IDENTITY, COMPOSITE = "identity", "composite"
 
 SUCCESSORS = 4
