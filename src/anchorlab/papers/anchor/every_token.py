@@ -19,7 +19,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least, at_most, line
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.composite.depths import DATA, SPLITS, TASK, TRAIN, first_reached
-from anchorlab.papers.anchor.identity import PAPER_SIZES, Curve, read_curve
+from anchorlab.papers.anchor.identity import PAPER_SIZES, read_curve
 from anchorlab.papers.anchor.perturbed import MOVE, MOVES, kept_under_noise, on_own_sequences, rise_in_loss
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, precondition, reading
@@ -94,10 +94,8 @@ class Learned(Reading):
     # the share of (3, 4) answered as the symmetric pair
     symmetric = reading(lambda seen: at_end(seen.runs[COMPOSITE], TASK, "agrees: symmetric"))
 
-    @reading
-    def identity(self) -> Curve:
-        """The accuracies on the identity function by train size."""
-        return read_curve(run for of, run in self.runs.items() if of != COMPOSITE)
+    # the accuracies on the identity function by train size
+    identity = reading(lambda seen: read_curve(run for of, run in seen.runs.items() if of != COMPOSITE))
 
     @reading
     def accuracy(self) -> dict[str, Float[Tensor, "member"]]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import isfinite
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Table, at_least, grid
@@ -104,11 +104,7 @@ class Cells(Reading):
     composed = _at_end("test on task", "agrees: composed")  # the share of (3, 4) answered by -10
     symmetric = _at_end("test on task", "agrees: symmetric")  # the share of (3, 4) answered by -6
     data = _at_end("test on data", "accuracy")  # the share of trained pairs answered rightly
-
-    @property
-    def learned(self) -> Bool[Tensor, "depth gamma seed"]:
-        """Which members answer the trained pairs."""
-        return self.data >= LEARNED
+    learned = reading(lambda seen: seen.data >= LEARNED)  # which members answer the trained pairs
 
     def at(self, values: Float[Tensor, "depth gamma seed"], gamma: float) -> Float[Tensor, "depth seed"]:
         """Return the values at a γ of the grid; NaN for members that did not learn."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -18,7 +18,7 @@ from anchorlab import lens
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.papers.anchor.settings import ITEMS
 from anchorlab.studies.kit import read
-from anchorlab.studies.readings import Reading, first_at_end, of_first
+from anchorlab.studies.readings import Reading, first_at_end, of_first, reading
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
 
@@ -200,8 +200,4 @@ class Seen(Reading):
     heads = of_first(heads_of)
     answers = of_first(answers_of)
     along = of_first(answers_along)
-
-    @property
-    def learned(self) -> Bool[Tensor, "member"]:
-        """Which members learned the task."""
-        return self.test >= LEARNED
+    learned = reading(lambda seen: seen.test >= LEARNED)  # which members learned the task
