@@ -34,9 +34,7 @@ Section 6.2 names no initialisation for its Figure 19, "the attention map of eac
 rate is 2e-5." The authors' public code leaves the weights as PyTorch draws them.
 """
 
-LEARNED = 0.9
-"""A member is judged if its test accuracy is at least this."""
-
+LEARNED = 0.9  # a member is judged if its test accuracy is at least this
 FIG_19 = "section 6.2 and Fig 19"
 LOOKED_AT = 200  # test sequences over which maps are averaged
 PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # Figure 19 shows the second layer

@@ -39,9 +39,7 @@ from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 
 EVERY, ALONE = "every token", "the answer"
-LOSSES = {EVERY: True, ALONE: False}
-"""The two losses, and whether each scores every token."""
-
+LOSSES = {EVERY: True, ALONE: False}  # the two losses, and whether each scores every token
 ANSWERED = 0.9  # the accuracy from which a split counts as answered, and a member is judged under perturbation
 STRENGTHS = (0.25, 0.5, 1.0, 2.0)  # of noise on the embeddings, in units of their root mean square
 IDENTITY, COMPOSITE = "identity", "composite"

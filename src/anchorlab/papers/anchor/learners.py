@@ -24,13 +24,9 @@ from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, at_end, column_ta
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 
-NAMES = {"decoder": "transformer", "lstm": "LSTM", "fnn": "FNN"}
-"""What the paper calls each kind of model."""
-
+NAMES = {"decoder": "transformer", "lstm": "LSTM", "fnn": "FNN"}  # what the paper calls each kind of model
 FIG_4 = "section 4.1 and Fig 4"
-
-GENERALISED = 0.9
-"""The data that a learner needs is the smallest train size with at least this mean test accuracy."""
+GENERALISED = 0.9  # the data that a learner needs is the smallest train size with at least this mean test accuracy
 
 
 @dataclass(frozen=True)

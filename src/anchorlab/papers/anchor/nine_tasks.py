@@ -31,8 +31,7 @@ UNSEEN_PAIRS = ("composite", "synonym")
 CLAIMED_ELSEWHERE = ("identity", "reading comprehension", "multi-anchor")
 """The tasks whose own studies claim that they generalise; multi-anchor does so for most, but not the outer, anchors."""
 
-SEEDS = 14
-"""The seeds in the quick profile: the fewest that can decide a claim on a share of at least 0.8."""
+SEEDS = 14  # in the quick profile: the fewest that can decide a claim on a share of at least 0.8
 
 _OWN: Mapping[str, tuple[Study[Any], Any]] = {
     "identity": (identity.STUDY, "identity, 2000 sequences"),
@@ -48,8 +47,6 @@ _OWN: Mapping[str, tuple[Study[Any], Any]] = {
 """The tasks of section 4, each with its own study and the label of one experiment there."""
 
 NAMES = tuple(_OWN)
-"""The names of the tasks."""
-
 JUDGED = tuple(name for name in NAMES if name not in CLAIMED_ELSEWHERE)
 
 

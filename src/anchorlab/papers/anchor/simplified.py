@@ -24,9 +24,7 @@ from anchorlab.studies.readings import first_at_end, of_first, sampled
 from anchorlab.tasks import Batch
 from anchorlab.training import TrainedRun
 
-LEARNED = 0.9
-"""A seed is judged if its test accuracy is at least this: the paper explains a model that generalises."""
-
+LEARNED = 0.9  # a seed is judged from this test accuracy on: the paper explains a model that generalises
 FIG_16 = "section 5.4 and Fig 16"
 LOOKED_AT = 500  # test sequences over which attention is averaged
 _FIRST, _ROWS, _SECOND = "blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern"

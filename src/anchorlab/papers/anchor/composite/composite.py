@@ -67,8 +67,7 @@ FIGURE_6 = Depths(
     heads=(7,),
     operations=("+5", "+1", "-2", "-5"),
 )
-IN_FIGURE_6 = ("first-anchor-twice", "answer-kept")
-"""The claims about the one model of Figure 6."""
+IN_FIGURE_6 = ("first-anchor-twice", "answer-kept")  # the claims about its one model
 
 
 def experiments(setting: Depths) -> dict[int | str, Experiment]:
