@@ -22,18 +22,9 @@ from anchorlab.papers.anchor.composite.depths import DATA, SPLITS, TASK, TRAIN, 
 from anchorlab.papers.anchor.identity import PAPER_SIZES, read_curve
 from anchorlab.papers.anchor.perturbed import MOVE, MOVES, kept_under_noise, on_own_sequences, rise_in_loss
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
-from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, precondition, reading
-from anchorlab.studies.kit import (
-    ACCURACY,
-    MEAN_AND_RANGE,
-    along,
-    along_units,
-    at_end,
-    column_table,
-    curves_against,
-    training_curves,
-)
-from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, quick_model, quick_recipe, reading, training_curves
+from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, along_units, at_end, column_table, curves_against
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
