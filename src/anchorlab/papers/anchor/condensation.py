@@ -64,17 +64,12 @@ def experiments(setting: Grid) -> dict[int | None, Experiment]:
     papers = replace(setting, model=setting.model.replace(heads=MANY))
     identity, label = task("anchor/identity"), "identity, four layers of {} heads"
     members = at_every_gamma(setting.gammas, setting.seeds)
-    at_rates: dict[int | None, Experiment] = {
-        count: Experiment(
-            identity,
-            setting.model.replace(heads=count, initialisation="gamma"),
-            setting.recipe,
-            members,
-            label.format(count),
-        )
-        for count in setting.heads
-    }
-    return {PAPERS: papers.experiment(identity, f"{label.format(MANY)}, PyTorch's initialisation"), **at_rates}
+    own = papers.experiment(identity, f"{label.format(MANY)}, PyTorch's initialisation")
+    found: dict[int | None, Experiment] = {PAPERS: own}
+    for count in setting.heads:
+        model = setting.model.replace(heads=count, initialisation="gamma")
+        found[count] = Experiment(identity, model, setting.recipe, members, label.format(count))
+    return found
 
 
 @dataclass(frozen=True)
