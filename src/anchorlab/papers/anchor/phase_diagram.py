@@ -115,10 +115,8 @@ class Cells(Reading):
         learned = self.learned[depth, gamma]
         if not learned.any():
             return "not learned"
-        shares = {
-            "composed": float(self.composed[depth, gamma][learned].mean()),
-            "symmetric": float(self.symmetric[depth, gamma][learned].mean()),
-        }
+        rules = {"composed": self.composed, "symmetric": self.symmetric}
+        shares = {name: float(values[depth, gamma][learned].mean()) for name, values in rules.items()}
         shares["otherwise"] = 1 - sum(shares.values())
         return max(shares, key=lambda name: shares[name])
 
