@@ -30,21 +30,19 @@ def test_the_fifteen_structures_are_those_of_the_paper_and_every_subset_is_a_mod
         outputs = built(spec)(torch.zeros(1, 9, dtype=torch.int64))
         assert outputs.shape == (1, 9, 201)
     # figure 15: "we run the experiment 5 times with different seeds for 4000 epochs"; 14 decide a share of seeds
-    (alone,) = of.experiments(STUDY.profile("paper-none").setting).values()
-    assert alone.take(range(5)).cell.address in {one.cell.address for one in of.experiments(of.PAPER).values()}
-    assert (alone.label, len(alone.members.seeds), alone.recipe.duration) == (of.NONE, 14, 4000)
-    judged = [one.name for one in STUDY.claims if STUDY.profile("paper-none").is_papers_setting(one.name)]
-    assert judged == ["none"]
-    (alone,) = of.experiments(STUDY.profile("paper-one-layer").setting).values()
-    assert alone.take(range(5)).cell.address in {one.cell.address for one in of.experiments(of.PAPER).values()}
-    judged = [one.name for one in STUDY.claims if STUDY.profile("paper-one-layer").is_papers_setting(one.name)]
-    assert (len(alone.members.seeds), judged) == (6, ["one-layer"])
-    both = list(of.experiments(STUDY.profile("paper-fewer").setting).values())
-    assert {one.take(range(5)).cell.address for one in both} < {
-        one.cell.address for one in of.experiments(of.PAPER).values()
-    }
-    judged = [one.name for one in STUDY.claims if STUDY.profile("paper-fewer").is_papers_setting(one.name)]
-    assert ([len(one.members.seeds) for one in both], judged) == ([10, 10], ["badly", "fewer-is-better"])
+    papers = {name: one.cell.address for name, one in of.experiments(of.PAPER).items()}
+    for name, trained, seeds, judged in (
+        ("paper-none", [of.NONE], 14, ["none"]),
+        ("paper-one-layer", [of.ONE_LAYER], 6, ["one-layer"]),
+        ("paper-fewer", [of.BADLY, of.NONE], 10, ["badly", "fewer-is-better"]),
+    ):
+        profile = STUDY.profile(name)
+        found = of.experiments(profile.setting)
+        assert {name: one.take(range(5)).cell.address for name, one in found.items()} == {
+            name: papers[name] for name in trained
+        }
+        assert {(len(one.members.seeds), one.recipe.duration) for one in found.values()} == {(seeds, 4000)}
+        assert [one.name for one in STUDY.claims if profile.is_papers_setting(one.name)] == judged
 
 
 def test_without_any_component_a_model_is_two_attention_products():

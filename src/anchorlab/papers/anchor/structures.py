@@ -93,8 +93,7 @@ def every_subset(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpe
     return {" + ".join(chosen) or NONE: structure(chosen, width, head_width) for chosen in subsets}
 
 
-CLAIMED = (FULL, NO_FNN, BADLY, NONE, ONE_LAYER, SHIFTED)
-"""The structures that a claim is about."""
+CLAIMED = (FULL, NO_FNN, BADLY, NONE, ONE_LAYER, SHIFTED)  # what a claim is about
 
 
 def _settings(models: Mapping[str, DecoderSpec], recipe: Recipe, seeds: int) -> dict[str, Setting]:
@@ -104,11 +103,6 @@ def _settings(models: Mapping[str, DecoderSpec], recipe: Recipe, seeds: int) -> 
 QUICK = _settings(structures(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=14)
 SCALED = _settings({name: structures()[name] for name in CLAIMED}, paper_recipe(1000, epochs=1600, whole=1600), seeds=1)
 PAPER = _settings(structures(), paper_recipe(1000), seeds=5)
-PAPER_CLAIMED = {name: PAPER[name] for name in CLAIMED}
-PAPER_NONE = {NONE: replace(PAPER[NONE], seeds=14)}
-PAPER_ONE_LAYER = {ONE_LAYER: replace(PAPER[ONE_LAYER], seeds=6)}
-PAPER_FEWER = {name: replace(PAPER[name], seeds=10) for name in (BADLY, NONE)}
-SUBSETS = _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3)
 
 
 def experiments(setting: Mapping[str, Setting]) -> dict[str, Experiment]:
@@ -254,31 +248,32 @@ STUDY = Study(
             paper=True,
         ),
         "paper-claimed": Profile(
-            PAPER_CLAIMED,
+            {name: PAPER[name] for name in CLAIMED},
             "The six of the paper's fifteen structures that a claim is about, in the setting of the paper profile. "
             f"{BATCH_NOTE}",
             paper=True,
         ),
         "paper-none": Profile(
-            PAPER_NONE,
+            {NONE: replace(PAPER[NONE], seeds=14)},
             "The structure without any component alone, in the setting of the paper profile, with 14 seeds in place of "
             f"five: fewer decide nothing about a share of seeds. {BATCH_NOTE}",
             paper=("none",),
         ),
         "paper-one-layer": Profile(
-            PAPER_ONE_LAYER,
+            {ONE_LAYER: replace(PAPER[ONE_LAYER], seeds=6)},
             "One layer alone, in the setting of the paper profile, with six seeds in place of five: four left its "
             f"claim open. {BATCH_NOTE}",
             paper=("one-layer",),
         ),
         "paper-fewer": Profile(
-            PAPER_FEWER,
+            {name: replace(PAPER[name], seeds=10) for name in (BADLY, NONE)},
             "Linear map, projection and mask against none of the components, in the setting of the paper profile, with "
             f"ten seeds in place of five: four left open which is better. {BATCH_NOTE}",
             paper=("badly", "fewer-is-better"),
         ),
         "subsets": Profile(
-            SUBSETS, "Every one of the 64 subsets of the six components, in the quick profile's recipe."
+            _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3),
+            "Every one of the 64 subsets of the six components, in the quick profile's recipe.",
         ),
     },
     smoke={name: QUICK[name].shortened(steps=2) for name in CLAIMED},
