@@ -69,12 +69,6 @@ def test_what_takes_no_time_says_nothing(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_quiet(capsys):
-    with shown(False) as tell:
-        tell(Status(100, 0, "starting"))
-    assert capsys.readouterr() == ("", "")
-
-
 def on_terminal(monkeypatch):  # no fixture: before the test begins, the standard error is another one
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")

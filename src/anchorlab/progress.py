@@ -86,15 +86,8 @@ def shown(progress: bool | None = None) -> Iterator[Report]:
 @contextmanager
 def reported(report: Report | None, progress: bool | None = None) -> Iterator[Report]:
     """Yield `report` if given, else the function of `shown(progress)`; nested progress stays silent either way."""
-    if report is None:
-        with shown(progress) as show:
-            yield show
-        return
-    before = _showing.set(True)
-    try:
-        yield report
-    finally:
-        _showing.reset(before)
+    with shown(progress if report is None else False) as show:
+        yield show if report is None else report
 
 
 @contextmanager

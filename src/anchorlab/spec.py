@@ -1,7 +1,7 @@
 """The base of all specifications: frozen, comparable, strict about fields, with one-line errors."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, Signature, signature
 from numbers import Real
@@ -220,14 +220,12 @@ class _Long:
 
 
 def _signature(spec: type[Spec]) -> Signature:
-    """Return the signature that `help` shows: required fields first, and the class's own before inherited ones.
-
-    Types are left out because they bury the names, and tags such as `kind` because users never set them.
-    """
+    """Return the signature for `help`: required fields first, then the class's own; no types, which bury names."""
     own, found = vars(spec).get("__annotations__", {}), []
     fields = spec.model_fields.items()
     for name, field in sorted(fields, key=lambda one: (not one[1].is_required(), one[0] not in own)):
         default = Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
+        # tags such as `kind` are left out because users never set them
         if field.is_required() or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
             shown = _Long() if len(repr(default)) > _LONGEST_DEFAULT and not field.is_required() else default
             place = Parameter.POSITIONAL_OR_KEYWORD if name == spec.by_place else Parameter.KEYWORD_ONLY
@@ -300,3 +298,9 @@ def unknown_name(field: str, name: str, known: Iterable[str] | Mapping[str, Any]
     listed = ", ".join(repr(one) if "," in one else one for one in names)
     remedy = f"did you mean {near[0]!r}?" if near else (f"known: {listed}" if names else "remove it")
     return SpecError(field, f"unknown {what} {name!r:.80}", remedy)
+
+
+def check_known(field: str, name: str, known: Collection[str], what: str) -> None:
+    """Raise `unknown_name` unless the name is in `known`."""
+    if name not in known:
+        raise unknown_name(field, name, known, what)

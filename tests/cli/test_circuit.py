@@ -155,8 +155,6 @@ def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
         (("--sequences", "0"), "sequences: cannot measure on 0; give 1 to 100000"),
         (("--page", "."), "page: . cannot be written; name a file in a folder that you can write to"),
         (("--page", "none/found.html"), "/none; make it first, or name another file"),
-        (("--figure", "none/found.svg"), "/none; make it first, or name another file"),
-        (("--figure", "circuit.txt"), "cannot write 'circuit.txt'; end the name with .svg, .png or .pdf"),
     ],
 )
 def test_a_bad_member_step_split_threshold_or_file_is_one_line(refused, address, asked, problem):

@@ -29,11 +29,6 @@ def test_a_store_is_its_directory(tmp_path, kind):
     assert [one.address for one in Store(tmp_path / "runs").runs()] == [run.run.address]
 
 
-def test_comparisons_take_a_directory(tmp_path):
-    compare(IDENTITY, {"one": DECODER}, SAMPLE, store=tmp_path / "runs", workers=1)
-    assert len(Store(tmp_path / "runs").runs()) == 1
-
-
 @pytest.mark.parametrize("seeds", [3, "0:3", np.int64(3), range(3), [0, 1, 2], np.arange(3), Members(seeds=3)])
 def test_seeds(seeds):
     assert Members.of(seeds).seeds == (0, 1, 2)
@@ -265,7 +260,7 @@ def test_the_table_says_what_each_run_says(tmp_path):
 
 def test_learners_are_named_by_kind_or_by_the_user(tmp_path):
     small = {"one": MODELS["lstm"], "two": MODELS["lstm"].replace(width=4)}
-    table = compare(IDENTITY, small, SAMPLE.replace(duration=1), store=Store(tmp_path), workers=1)
+    table = compare(IDENTITY, small, SAMPLE.replace(duration=1), store=tmp_path, workers=1)
     assert table["model"].unique(maintain_order=True).to_list() == ["one", "two"]
 
 

@@ -165,20 +165,29 @@ def findings(profile, *results, study="a/b") -> Findings:
     return Findings(study, "Title", "", profile, source, results)
 
 
+def entry_of(*results):
+    """The entry of the ledger for results of one claim, each of a profile of its own."""
+    (entry,) = ledger(findings(result.profile, result) for result in results)
+    return entry
+
+
+def strongest(*results):
+    found = entry_of(*results).strongest
+    return found.profile, found.verdict
+
+
 def test_the_strongest_evidence_comes_first_and_is_never_a_smoke_profile():
     one = claim(at_least(0.5))
     quick, scaled, smoke, own = (one.judge(value, name) for value, name in
                                  ((0.1, "quick"), (0.2, "scaled"), (0.9, "smoke"), (0.6, "mine")))  # fmt: skip
     paper = one.judge(0.4, "paper", paper_setting=True)
-    (entry,) = ledger(findings(result.profile, result) for result in (smoke, own, quick, paper, scaled))
+    entry = entry_of(smoke, own, quick, paper, scaled)
     assert [each.result.profile for each in entry.evidence] == ["paper", "scaled", "quick", "mine", "smoke"]
     assert [each.provenance.profile for each in entry.evidence] == ["paper", "scaled", "quick", "mine", "smoke"]
     assert entry.strongest.verdict == "contradicted"
     one = claim(at_least(0.5), exact=True)
     assert one.judge(0.9, "smoke").scope == "other"
-    (entry,) = ledger(
-        findings(result.profile, result) for result in (one.judge(0.9, "smoke"), one.judge(None, "quick"))
-    )
+    entry = entry_of(one.judge(0.9, "smoke"), one.judge(None, "quick"))
     assert [each.result.profile for each in entry.evidence] == ["quick", "smoke"]
     assert entry.strongest.verdict == "not measured"
 
@@ -187,20 +196,17 @@ def test_evidence_with_a_value_scope_and_more_units_comes_before_larger_settings
     one = claim(at_least(0.5))
     unmeasured = one.judge(None, "paper", paper_setting=True)
     part = one.judge(0.7, "paper-start", paper_setting=True)
-    other = one.judge(0.1, "scaled")
-    (entry,) = ledger(findings(result.profile, result) for result in (unmeasured, other, part))
-    assert [each.result.profile for each in entry.evidence] == ["paper-start", "scaled", "paper"]
-    one = claim(at_least(0.5))
+
+    def profiles(*results):
+        return [each.result.profile for each in entry_of(*results).evidence]
+
+    assert profiles(unmeasured, one.judge(0.1, "scaled"), part) == ["paper-start", "scaled", "paper"]
     quick = one.judge(0.7, "quick", units=(0.6, 0.8), interval=(0.6, 0.8))
     scaled = one.judge(0.9, "scaled", units=(0.9,))
     paper = one.judge(0.6, "paper", paper_setting=True, units=(0.6,), interval=(0.55, 0.65))
-
-    def profiles(*results):
-        (entry,) = ledger(findings(result.profile, result) for result in results)
-        return [each.result.profile for each in entry.evidence], entry.strongest.verdict
-
-    assert profiles(scaled, quick) == (["quick", "scaled"], "agrees at small scale")
-    assert profiles(scaled, quick, paper) == (["paper", "quick", "scaled"], "reproduced")
+    assert profiles(scaled, quick) == ["quick", "scaled"] and strongest(scaled, quick)[1] == "agrees at small scale"
+    assert profiles(scaled, quick, paper) == ["paper", "quick", "scaled"]
+    assert strongest(scaled, quick, paper)[1] == "reproduced"
 
 
 def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided():
@@ -210,23 +216,13 @@ def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided()
     smoke, other, paper = (
         one.judge(0.1, "smoke"), one.judge(0.1, "quick:1000"), one.judge(0.1, "paper", paper_setting=True),
     )  # fmt: skip
-
-    def strongest(*results):
-        (entry,) = ledger(findings(result.profile, result) for result in results)
-        return entry.strongest.verdict
-
-    assert strongest(quick, scaled) == strongest(scaled, quick) == "undecided"
-    assert strongest(quick, replace(scaled, interval=None)) == "agrees at small scale"  # one value says nothing
-    assert strongest(quick, smoke) == strongest(quick, other) == "agrees at small scale"  # neither is a profile of ours
-    assert strongest(quick, scaled, paper) == "contradicted"
-    assert strongest(quick, one.judge(None, "scaled")) == "agrees at small scale"
+    assert strongest(quick, scaled)[1] == strongest(scaled, quick)[1] == "undecided"
+    alone = replace(scaled, interval=None), smoke, other  # one value says nothing, and two are no profiles of ours
+    for one_more in (*alone, one.judge(None, "scaled")):
+        assert strongest(quick, one_more)[1] == "agrees at small scale"
+    assert strongest(quick, scaled, paper)[1] == "contradicted"
     theorem = replace(claim(at_least(0.5)), theory=True)
     quick, paper, low = theorem.judge(0.7, "quick"), theorem.judge(0.9, "paper"), theorem.judge(0.1, "paper")
-
-    def strongest(*results):
-        (entry,) = ledger(findings(result.profile, result) for result in results)
-        return entry.strongest.profile, entry.strongest.verdict
-
     assert strongest(theorem.judge(0.1, "smoke"), quick, paper) == ("paper", "agrees at our sizes")
     assert strongest(quick, low) == ("paper", "undecided")
 
@@ -265,13 +261,12 @@ def test_language_models_decide_a_claim_together(intervals, verdict, told, own):
             verdict, verdict
         )
     for order in (results, results[::-1]):
-        (entry,) = ledger(findings(result.profile, result) for result in order)
-        strongest = entry.strongest
-        assert (strongest.profile, strongest.verdict, strongest.agreement_text) == ("quick", verdict, told)
-        assert strongest.verdict_text.endswith(f" {verdict}{', ' * bool(told)}{told}")
-        kept = findings("quick", strongest)
+        first = entry_of(*order).strongest
+        assert (first.profile, first.verdict, first.agreement_text) == ("quick", verdict, told)
+        assert first.verdict_text.endswith(f" {verdict}{', ' * bool(told)}{told}")
+        kept = findings("quick", first)
         back = Findings.from_json(kept.to_json()).claims[0]
-        assert back == replace(strongest, models=None) and "models" not in kept.to_json()
+        assert back == replace(first, models=None) and "models" not in kept.to_json()
     assert all(one.models is None for one in results)
 
 
@@ -282,14 +277,13 @@ def test_only_models_in_one_setting_decide_together():
     quick, other = one.judge(0.7, "quick", units=AGREES, interval=AGREES), one.judge(profile="quick@a", **low)
     paper = one.judge(0.7, "paper", units=AGREES, interval=AGREES, paper_setting=True)
 
-    def strongest(*results):
-        (entry,) = ledger(findings(result.profile, result) for result in results)
-        return entry.strongest.profile, entry.strongest.verdict, entry.strongest.models
+    def decided(*results):
+        return *strongest(*results), entry_of(*results).strongest.models
 
-    assert strongest(quick, other) == ("quick", "undecided", (2, 2))
+    assert decided(quick, other) == ("quick", "undecided", (2, 2))
     for name in ("quick@a@step1", "quick@a,b", "quick:1000", "quick-unbegun@a", "smoke"):
-        assert strongest(quick, one.judge(profile=name, **low)) == ("quick", "agrees at small scale", None)
-    assert strongest(paper, quick, other, one.judge(profile="paper@a", **low)) == ("paper", "reproduced", None)
+        assert decided(quick, one.judge(profile=name, **low)) == ("quick", "agrees at small scale", None)
+    assert decided(paper, quick, other, one.judge(profile="paper@a", **low)) == ("paper", "reproduced", None)
     more = one.judge(0.15, "quick@a", units=(*DIFFERS, 0.1), interval=DIFFERS)
     assert strongest(more, quick)[0] == "quick"  # a study's own model comes first, whatever others have of units
 

@@ -46,11 +46,8 @@ def test_a_folder_of_checkpoints(tmp_path):
     with checkpoint_folder(str(tmp_path / "run"), 4, tmp_path / "work", download=True) as folder:
         assert folder == tmp_path / "run" / "step4"
     assert folder.exists() and not (tmp_path / "work").exists()
-    with (
-        pytest.raises(SpecError, match=r"model: .*run has no folder step8"),
-        checkpoint_folder(str(tmp_path / "run"), 8, tmp_path / "work"),
-    ):
-        pass
+    with pytest.raises(SpecError, match=r"model: .*run has no folder step8"):
+        checkpoint_folder(str(tmp_path / "run"), 8, tmp_path / "work").__enter__()
 
 
 @pytest.mark.usefixtures("no_network")
@@ -63,11 +60,8 @@ def test_the_cache_of_the_hub_is_read_and_kept(tmp_path, monkeypatch, saved):
     with checkpoint_folder("lab/tiny", 1, tmp_path / "work", download=True) as folder:
         assert read_weights(folder) == read_weights(saved)
     assert (folder / "model.safetensors").exists()
-    with (
-        pytest.raises(SpecError, match="model: lab/tiny at step2 is not on this machine; allow --download"),
-        checkpoint_folder("lab/tiny", 2, tmp_path / "work"),
-    ):
-        pass
+    with pytest.raises(SpecError, match="model: lab/tiny at step2 is not on this machine; allow --download"):
+        checkpoint_folder("lab/tiny", 2, tmp_path / "work").__enter__()
 
 
 class Hub:
@@ -114,11 +108,8 @@ def test_a_revision_that_the_hub_lacks_is_a_fault_and_a_download_that_fails_an_e
         raise LocalEntryNotFoundError("no") if local_files_only else OSError("the line is dead")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with (
-        pytest.raises(SpecError, match=r"lab/tiny at step1 cannot be downloaded: the line is dead; .*run it again"),
-        checkpoint_folder("lab/tiny", 1, tmp_path / "work", download=True),
-    ):
-        pass
+    with pytest.raises(SpecError, match=r"lab/tiny at step1 cannot be downloaded: the line is dead; .*run it again"):
+        checkpoint_folder("lab/tiny", 1, tmp_path / "work", download=True).__enter__()
     assert not (tmp_path / "work").exists()
 
 

@@ -164,6 +164,5 @@ def test_a_model_is_in_the_cache_or_one_line_has_the_remedy(monkeypatch, tmp_pat
     with pytest.raises(SpecError, match=r"gemma3: .* run `make language-2`,.*-part4==1\.0\.0`.*convert gemma3`"):
         packaged_folder("gemma3")
     assert "\n" not in str(caught.value)
-    monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path))
     (tmp_path / "smollm2").mkdir()
     assert packaged_folder("smollm2") == tmp_path / "smollm2"

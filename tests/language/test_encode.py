@@ -44,7 +44,6 @@ def test_texts_are_padded_on_the_right_and_a_start_goes_before_each(tokenizer):
     ]  # fmt: skip
     assert made.lengths.tolist() == [2, 1, 4]
     assert made.inputs.dtype == made.lengths.dtype == torch.int64
-    end = VOCABULARY["<end>"]
     made = tokenise(tokenizer, ["to in", "to"], context=3, start=end)
     assert made.inputs.tolist() == [[end, *_ids("to", "Ġin")], [end, *_ids("to"), end]]
     assert made.lengths.tolist() == [3, 2]
@@ -114,33 +113,30 @@ def test_prompts_without_an_answer_and_windows_of_a_text(tokenizer):
     assert made.tolist() == [_ids("to", "Ġin", "Ġin"), _ids("Ġin", "Ġin", "Ġin")]
 
 
-def test_a_tokenizer_that_adds_a_first_token_adds_it_to_texts_and_not_to_words(tokenizer):
+def _adding(tokenizer: "PreTrainedTokenizerBase", form: str, **named: str) -> "PreTrainedTokenizerBase":
+    """Return a copy of a tokenizer that puts special tokens around a text."""
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
-    end = VOCABULARY["<end>"]
     inner = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    inner.post_processor = TemplateProcessing(single="<end> $A", special_tokens=[("<end>", end)])
-    begun = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>", unk_token="<?>")
+    special = [(token, VOCABULARY[token]) for token in ("<end>", "<?>")]
+    inner.post_processor = TemplateProcessing(single=form, special_tokens=special)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>", unk_token="<?>", **named)
+
+
+def test_a_tokenizer_that_adds_a_first_token_adds_it_to_texts_and_not_to_words(tokenizer):
+    begun = _adding(tokenizer, "<end> $A")
     made = tokenise_prompts(begun, [of.Prompt("to", "in")], context=2)
-    assert made.inputs.tolist() == [[end, *_ids("to")]]
+    assert made.inputs.tolist() == [_ids("<end>", "to")]
     assert made.answers.tolist() == _ids("Ġin")
     assert windows(begun, "to in", length=2, context=2).tolist() == [_ids("to", "Ġin")]
 
 
 def test_a_tokenizer_that_also_adds_a_last_token_lets_no_prediction_follow_it(tokenizer):
     """Its first token also stands for unknown words, as GPT-2's does."""
-    from tokenizers import Tokenizer
-    from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
-
-    end, unknown = VOCABULARY["<end>"], VOCABULARY["<?>"]
-    inner = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    both = [("<?>", unknown), ("<end>", end)]
-    inner.post_processor = TemplateProcessing(single="<?> $A <end>", special_tokens=both)
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<?>", eos_token="<end>", unk_token="<?>")
-    assert tokenise(made, ["to in"], context=8).inputs.tolist() == [[unknown, *_ids("to", "Ġin")]]
+    made = _adding(tokenizer, "<?> $A <end>", bos_token="<?>")
+    assert tokenise(made, ["to in"], context=8).inputs.tolist() == [_ids("<?>", "to", "Ġin")]
     with pytest.raises(SpecError, match=r"texts\[0\]: has no tokens"):
         tokenise(made, [""], context=8)
 

@@ -13,7 +13,7 @@ from anchorlab.errors import SpecError
 from anchorlab.language import wrap
 from anchorlab.models import Remove, Truncate
 from tests.language.spoken import PROMPTS, token, tokenizer
-from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, WIDTH, hugging_face, tokens, transformers
+from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, WIDTH, drawn, hugging_face, tokens, transformers
 
 OUTPUT_MAP = {"gpt2": "attn.c_proj", "gpt_neox": "attention.dense"}
 HIDDEN_MAP = {"gpt2": "mlp.c_fc", "gpt_neox": "mlp.dense_h_to_4h"}
@@ -69,11 +69,8 @@ def test_one_key_value_head_for_all_gives_the_bits_of_transformers(kind, shape):
         hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=1,
         vocab_size=TOKENS, max_position_embeddings=CONTEXT, head_dim=8,
     )  # fmt: skip
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    generator = torch.Generator().manual_seed(7)
+    model = drawn(config)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.3, generator=generator)
         expected = model(tokens(*shape), use_cache=False).logits
         assert torch.equal(wrap(model)(tokens(*shape)), expected)
 
@@ -81,12 +78,9 @@ def test_one_key_value_head_for_all_gives_the_bits_of_transformers(kind, shape):
 @pytest.mark.parametrize("name", NAMES)
 def test_heads_patterns_and_weights_changed_by_hand_give_what_transformers_does(name):
     # zeroing a head's mixture equals zeroing its rows of the output map in transformers' module
-    model = hugging_face(name)
-    by_hand = copy.deepcopy(model)
-    wrapped = wrap(model)
-    record = of.look(
-        wrapped, tokens(), interventions=[of.Intervention(site="blocks.1.attn.hook_z", rule="zero", where={"head": 2})]
-    )
+    by_hand, wrapped = hugging_face(name), wrap(hugging_face(name))
+    zero = of.Intervention(site="blocks.1.attn.hook_z", rule="zero", where={"head": 2})
+    record = of.look(wrapped, tokens(), interventions=[zero])
     edited = dict(wrapped.named_parameters())["blocks.1.attn.W_O"].detach().clone()
     edited.view(HEADS, -1, edited.shape[1])[2] = 0
     layer = _layers(by_hand)[1]
@@ -95,35 +89,28 @@ def test_heads_patterns_and_weights_changed_by_hand_give_what_transformers_does(
         out.weight.copy_(edited if name == "gpt2" else edited.T)
         assert torch.equal(record["output"][0], _own(by_hand).logits)
     # uniform attention of every head of a layer equals queries of zero, which the eager attention turns uniform
-    model = hugging_face(name)
-    by_hand = copy.deepcopy(model)
+    by_hand = hugging_face(name)
     attention = next(part for part in _layers(by_hand)[2].modules() if hasattr(part, "scaling"))
     attention.scaling = 0.0
-    record = of.look(
-        wrap(model),
-        tokens(),
-        interventions=[of.Intervention(site="blocks.2.attn.hook_attn_scores_unmasked", rule="zero")],
-    )
+    zero = of.Intervention(site="blocks.2.attn.hook_attn_scores_unmasked", rule="zero")
+    record = of.look(wrapped, tokens(), interventions=[zero])
     with torch.no_grad():
         torch.testing.assert_close(record["output"][0], _own(by_hand).logits, atol=0, rtol=0)
-    model = hugging_face(name)
-    by_hand = copy.deepcopy(model)
+    by_hand = hugging_face(name)
     weight = _layers(by_hand)[1].get_submodule(HIDDEN_MAP.get(name.partition("-")[0], "mlp.up_proj")).weight
     with torch.no_grad():
         left, singular, right = torch.linalg.svd(weight.T if name != "gpt2" else weight, full_matrices=False)
         kept = (left[:, :3] * singular[:3]) @ right[:3]
         weight.copy_(kept if name == "gpt2" else kept.T)
         expected = _own(by_hand).logits
-    found = of.look(wrap(model), tokens(), edits=[Truncate(weight="blocks.1.mlp.W_in", rank=3)])["output"][0]
+    found = of.look(wrapped, tokens(), edits=[Truncate(weight="blocks.1.mlp.W_in", rank=3)])["output"][0]
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "gpt_neox-parallel"])
 def test_a_change_of_the_middle_stream_reaches_the_residual_path(name):
     """Doubling the middle stream of the last block: transformers' parts, put together by hand, give the same."""
-    model = hugging_face(name)
-    parts = copy.deepcopy(model)
-    wrapped = wrap(model)
+    parts, wrapped = hugging_face(name), wrap(hugging_face(name))
     sites = [f"blocks.{LAYERS - 1}.hook_resid_mid", f"blocks.{LAYERS - 1}.hook_resid_post"]
     untouched = of.look(wrapped, tokens(), sites)
     changed = of.look(wrapped, tokens(), sites, [of.Intervention(site=sites[0], rule="scale", operand=2.0)])
@@ -150,15 +137,15 @@ def test_a_change_of_each_site_is_what_the_model_goes_on_with(name):
 
 
 def test_edits_of_fused_and_tied_maps_leave_the_rest():
-    model = hugging_face("gpt_neox-parallel")
-    by_hand = copy.deepcopy(model)
+    by_hand = hugging_face("gpt_neox-parallel")
     fused = _layers(by_hand)[0].attention.query_key_value
     width = fused.weight.shape[0] // (3 * HEADS)
     with torch.no_grad():
         for head in range(HEADS):  # each head holds its queries, keys and values in turn
             fused.weight[3 * width * head : 3 * width * head + width] = 0
         expected = _own(by_hand).logits
-    found = of.look(wrap(model), tokens(), edits=[Remove(weight="blocks.0.attn.W_Q")])["output"][0]
+    model = wrap(hugging_face("gpt_neox-parallel"))
+    found = of.look(model, tokens(), edits=[Remove(weight="blocks.0.attn.W_Q")])["output"][0]
     assert torch.equal(found, expected)
     model = wrap(hugging_face("llama-tied-biased"))
     record = of.look(model, tokens(), ["hook_embed"], edits=[Remove(weight="unembed.W_U")])

@@ -94,7 +94,6 @@ def test_the_command_and_the_tokenizer_do_not_run_a_folder_s_code(evil, capsys):
     assert main(["look-at", str(folder), "a b c"]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("anchorlab: ")]
     assert len(lines) == 1 and ("cannot be opened" in lines[0]) is (kind == "evil")
-    folder, _ = evil
     with pytest.raises(SpecError, match=r"^tokenizer: there is no tokenizer"):
         open_tokenizer(str(folder))
 
@@ -123,13 +122,6 @@ def test_an_index_names_files_of_its_own_folder_alone(folder, tmp_path, place):
     ):
         pretrained(folder)
     assert not mark.exists()
-
-
-def test_an_index_of_own_files_opens(tmp_path):
-    folder = tmp_path / "model"
-    hugging_face("llama").save_pretrained(folder, max_shard_size="20KB")
-    assert len(list(folder.glob("*.safetensors"))) > 1
-    assert pretrained(folder)(torch.arange(3).unsqueeze(0)).isfinite().all()
 
 
 @pytest.mark.parametrize("named", ["other.safetensors.index.json", "adapter_model.bin"])
@@ -282,8 +274,10 @@ def test_weights_and_settings_that_do_not_belong_together_are_named(tmp_path, na
     assert str(raised.value).isprintable()
 
 
-def test_an_index_that_leaves_a_weight_out_is_found(tmp_path):
+def test_an_index_of_own_files_opens_and_one_that_leaves_a_weight_out_is_found(tmp_path):
     hugging_face("llama").save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    assert pretrained(tmp_path)(torch.arange(3).unsqueeze(0)).isfinite().all()
     index = tmp_path / "model.safetensors.index.json"
     said = json.loads(index.read_text())
     part = said["weight_map"]["model.layers.1.mlp.up_proj.weight"]

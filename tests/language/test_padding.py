@@ -148,7 +148,7 @@ def test_means_are_over_the_texts_that_have_a_token_there(model, mapped):
 
 def test_the_mean_pattern_is_over_the_texts_with_such_a_query(model):
     site = "blocks.1.attn.hook_pattern"
-    own = [of.look(model, one, [site], output=False)[site][0, 0] for one in alone(texts())]
+    own = _own(model, site)
     record = of.look(model, texts(), [site], [of.Intervention(site=site, rule="mean")])
     for query in range(11):
         rows = torch.stack([one[:, query, : query + 1] for one in own if one.shape[1] > query])
@@ -194,16 +194,15 @@ def test_a_record_knows_the_lengths_of_its_texts_and_heads_are_matched_by_them(m
 
 
 def test_similarity_and_probes_leave_padding_out(model):
-    sites = SITES
-    rows = {site: torch.cat(_own(model, site)).double() for site in sites}
+    rows = {site: torch.cat(_own(model, site)).double() for site in SITES}
     centred = {site: value - value.mean(dim=0) for site, value in rows.items()}
-    cross, left, right = ((centred[a].T @ centred[b]).square().sum() for a, b in (sites, sites[:1] * 2, sites[1:] * 2))
-    record = of.look(model, texts(), sites, output=False)
+    cross, left, right = ((centred[a].T @ centred[b]).square().sum() for a, b in (SITES, SITES[:1] * 2, SITES[1:] * 2))
+    record = of.look(model, texts(), SITES, output=False)
     torch.testing.assert_close(of.cka(record).values[0, 0, 0, 1], cross / (left * right).sqrt(), atol=1e-6, rtol=1e-5)
     labels = tokens(4) % 2
     marked = labels.masked_fill(torch.arange(11) >= LENGTHS.unsqueeze(1), -1)
     found, expected = (
-        of.probe(model, given, each, sites, folds=2) for given, each in ((texts(), labels), (texts().inputs, marked))
+        of.probe(model, given, each, SITES, folds=2) for given, each in ((texts(), labels), (texts().inputs, marked))
     )
     assert torch.equal(found.accuracy, expected.accuracy) and found.majority == expected.majority
 

@@ -196,11 +196,9 @@ def test_what_is_an_address_and_which_model_it_names():
 @pytest.mark.parametrize(
     "url",
     [
-        *("", "127.0.0.1:8000", "localhost/v1", "ftp://host/v1", "http:///v1", "http://host:port/v1", "http://[::1/v1"),
-        *(
-            "http://host:999999/v1", f"{URL}?key=hidden", f"{URL}#hidden", "http://hidden@host/v1",
-            "http://me:hidden@host/v1",
-        ),
+        "", "127.0.0.1:8000", "localhost/v1", "ftp://host/v1", "http:///v1", "http://host:port/v1", "http://[::1/v1",
+        "http://host:999999/v1", f"{URL}?key=hidden", f"{URL}#hidden", "http://hidden@host/v1",
+        "http://me:hidden@host/v1",
     ],
 )  # fmt: skip
 def test_what_is_no_address(url):

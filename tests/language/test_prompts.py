@@ -42,7 +42,6 @@ def test_an_indirect_object_is_the_name_that_occurs_once_and_sentences_vary():
         assert names == {prompt.answer: 1, giver: 2}
         assert prompt.text.endswith(" to")
         assert prompt.kind == "indirect object"
-    prompts = of.indirect_objects()
     assert len({prompt.answer for prompt in prompts}) > 30
     # the papers' own sentence is among those that can be drawn
     assert sum(prompt.text.startswith("When ") and " gave a " in prompt.text for prompt in prompts) > 10
@@ -190,11 +189,10 @@ def test_the_page_is_prose_of_a_known_source_in_joined_lines():
     assert page.text.endswith("So she set to work, and very soon finished off the cake.")
     assert "public domain" not in page.text
     assert 1500 <= len(page.text.split()) <= 3000
-    text = english_page().text
-    assert "once or twice she had peeped" in text  # a line ends after "twice"
-    assert "  " not in text
-    assert len(text.split("\n\n")) == 24
-    assert text.count("\n") == 2 * 23
+    assert "once or twice she had peeped" in page.text  # a line ends after "twice"
+    assert "  " not in page.text
+    assert len(page.text.split("\n\n")) == 24
+    assert page.text.count("\n") == 2 * 23
 
 
 @pytest.mark.parametrize(

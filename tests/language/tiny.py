@@ -1,6 +1,7 @@
 """Tiny random models of every architecture, made by transformers from configurations."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -42,7 +43,12 @@ BIASED: Mapping[str, Any] = {
 
 def hugging_face(name: str, dtype: torch.dtype = torch.float32) -> Any:
     """A model of transformers with weights large enough that every part matters, and its eager attention."""
-    config = CONFIGS[name] if name in CONFIGS else BIASED[name]
+    return drawn(CONFIGS[name] if name in CONFIGS else BIASED[name], dtype)
+
+
+def drawn(config: Any, dtype: torch.dtype = torch.float32) -> Any:
+    """The same for a configuration."""
+    config = deepcopy(config)  # which a wrapped model changes
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
     generator = torch.Generator().manual_seed(7)
     for parameter in model.parameters():

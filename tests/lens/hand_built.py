@@ -184,11 +184,11 @@ def pattern_record(pattern: Tensor, inputs: Tensor) -> Record:
     return Record({"attention": pattern}, {"attention": ("member", "batch", "head", "query", "key")}, inputs)
 
 
-def drawn(ensemble: Ensemble) -> Ensemble:
+def drawn(ensemble: Ensemble, size: float = 0.25) -> Ensemble:
     """The ensemble with all weights away from their defaults, so that no norm or bias is idle."""
     noise = torch.Generator().manual_seed(1)
     weights = {
-        name: value + torch.randn(value.shape, generator=noise, dtype=torch.float64) / 4
+        name: value + size * torch.randn(value.shape, generator=noise, dtype=torch.float64)
         for name, value in ensemble.weights.items()
     }
     return ensemble.with_weights(weights)

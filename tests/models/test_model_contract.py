@@ -6,15 +6,15 @@ import sys
 
 import pytest
 import torch
-from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.models import Model, ModelSpec, gather_positions, parse_model, register_module
+from anchorlab.models import Model, ModelSpec, gather_positions, parse_model
 from anchorlab.models.model import predict
 from tests.documents import ROOT
 from tests.models.small_models import SMALL, drawn, inputs_of, shape_of
+from tests.small_experiments import recurrent
 
 POSITIONS = {
     "last": torch.tensor([6]),
@@ -267,28 +267,12 @@ def test_hooks_within_hooks_and_a_tap_are_all_called_the_outer_first(spec=SMALL[
 
 
 # A user's own module needs nothing of ours.
-class Recurrent(nn.Module):
-    def __init__(self, shape: TaskShape, width: int) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(shape.input_size, width)
-        self.mix = nn.Linear(width, width)
-        self.out = nn.Linear(width, shape.output_size)
-
-    def forward(self, inputs):
-        return self.out(torch.tanh(self.mix(self.embed(inputs)).cumsum(dim=1)))
-
-
-@register_module("test-recurrent")
-def recurrent(shape, width: int = 4):
-    return Recurrent(shape, width)
-
-
 OWN_SHAPE = TaskShape(inputs="tokens", length=5, input_size=7, output_size=7)
 OWN_INPUTS = torch.arange(15).view(3, 5) % 7
 
 
 def test_a_plain_module_is_built_from_its_spec_and_its_predictions_are_gathered():
-    spec = parse_model({"kind": "test-recurrent", "width": 6})
+    spec = parse_model({"kind": "test-lstm", "width": 6})
     assert spec == recurrent(width=6)
     assert spec.build(OWN_SHAPE).embed.weight.shape == (7, 6)
     module = recurrent().build(OWN_SHAPE)

@@ -111,6 +111,11 @@ def judged(study, seen, profile="quick") -> dict[str, float | None]:
     return {one.claim.id.rpartition("/")[2]: one.value for one in study.judge(seen, profile)}
 
 
+def judgements_of(study, seen, profile="quick") -> dict[str, tuple[float | None, str]]:
+    """The value and verdict of every claim, by the measure's name."""
+    return {one.claim.id.rpartition("/")[2]: (one.value, one.verdict) for one in study.judge(seen, profile)}
+
+
 def values_of(study, seen, profile="quick") -> dict[str, float | None]:
     """The value that every claim of a study gets from what was seen, by the measure's name."""
     return {name: one.value for name, one in results_of(study, seen, profile).items()}

@@ -194,7 +194,6 @@ def test_claims_are_read_in_the_browser_at_every_width(findings, read):
     ]  # fmt: skip
     assert page.locator("figure svg[role=img]").count() == 2
     assert page.get_by_role("img", name="Height against size").count() == 1
-    page = read(findings)
     for width in (360, 800, 1600):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -18,13 +18,9 @@ every_split = pytest.mark.parametrize(("one", "side"), [(t, i) for t in TASKS.va
 
 
 def same(one: Batch, other: Batch) -> bool:
-    return (
-        torch.equal(one.inputs, other.inputs)
-        and torch.equal(one.targets, other.targets)
-        and torch.equal(one.answers, other.answers)
-        and torch.equal(one.positions, other.positions)
-        and all(torch.equal(value, other.latents[name]) for name, value in one.latents.items())
-    )
+    names = ("inputs", "targets", "answers", "positions")
+    fields = all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
+    return fields and all(torch.equal(value, other.latents[name]) for name, value in one.latents.items())
 
 
 @every_split

@@ -12,6 +12,7 @@ from anchorlab.training import Evaluation, Experiment, Members, fit
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.evaluation import Evaluator, MappedEvaluator
 from anchorlab.training.joined import Places, fit_joined
+from anchorlab.training.trainer import Session
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment
 from tests.training.kernels import Kernels, OnDevice
 from tests.training.mapped_parts import MEMBERS, parts
@@ -105,13 +106,10 @@ def test_an_evaluation_without_memory_for_all_members_takes_one_by_one(monkeypat
     assert together.fallback == "CUDA out of memory"
 
 
-def test_members_can_be_trained_one_by_one_on_a_gpu_all_the_same(monkeypatch):
-    one = experiment("decoder", members=MEMBERS, precision="float32")
-    expected = fit(one)
-    monkeypatch.setattr("anchorlab.training.trainer.is_gpu", lambda device: True)
-    found = fit(one, execution="member")
-    assert found.rows == expected.rows
-    assert all(torch.equal(value, expected.ensemble.weights[name]) for name, value in found.ensemble.weights.items())
+def test_members_are_mapped_on_a_gpu_unless_they_are_to_be_trained_one_by_one():
+    session = Session(experiment("decoder", members=MEMBERS), CPU, "auto")
+    assert [session._maps("auto", torch.device(device)) for device in ("cpu", "cuda")] == [False, True]
+    assert not session._maps("member", torch.device("cuda"))
 
 
 def test_a_mean_does_not_depend_on_how_many_more_sequences_others_have():

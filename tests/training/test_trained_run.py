@@ -142,13 +142,6 @@ def test_the_metrics_are_those_before_the_first_step_at_every_time(both):
     assert untrained.metrics.height == 4 * first.height == trained.metrics.height
 
 
-def test_times_in_epochs_become_steps():
-    recipe = SHORT.replace(unit="epochs", duration=4, checkpoints=Times(every=3))  # three batches an epoch
-    one = experiment(recipe=recipe)
-    assert one.steps_at(one.recipe.checkpoints) == [0, 9, 12]
-    assert one.steps_at(Times()) == [12]
-
-
 def test_an_untrained_run_takes_no_step_and_its_experiment_has_an_address_of_its_own(both):
     trained, untrained = both
     assert not list((untrained.run.path / "checkpoints").glob("*"))

@@ -158,13 +158,11 @@ def _run(arguments: Sequence[str]) -> int:
         for line in error.lines:
             _complain(line)
         return _complain("everything else is finished; run the same command again to try these once more", _INCOMPLETE)
-    except AnchorlabError as error:
-        return _complain(str(error))
     except MissingArgumentError as error:
         return _complain(f"{error.argument.name if error.argument else 'an argument'}: has no value; see `--help`")
     except UnusedCliTokensError as error:
         return _complain(f"{' '.join(error.unused_tokens or ())!r} is not expected here; see `--help`")
-    except CycloptsError as error:
+    except (AnchorlabError, CycloptsError) as error:
         return _complain(str(error))
     except BrokenPipeError:
         sys.stderr.close()

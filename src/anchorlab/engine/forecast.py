@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from anchorlab.engine.job import with_threads
 from anchorlab.engine.plan import check_fits, checked_device, planned, with_starts
+from anchorlab.models.cpu import with_threads
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member

@@ -2,8 +2,8 @@
 
 import platform
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -16,7 +16,7 @@ from anchorlab.engine.modules import import_modules, import_script
 from anchorlab.engine.notes import Note
 from anchorlab.engine.plan import Plan
 from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, StoreError, is_out_of_memory
-from anchorlab.models import denormals_as_zero
+from anchorlab.models.cpu import with_threads
 from anchorlab.runs import ChunkDirectory, Run
 from anchorlab.runs.environment import environment, processor
 from anchorlab.training import ChunkKeeper, Ensemble, Experiment, Progress, TrainedRun, fit
@@ -177,19 +177,3 @@ def reason_of(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1:]
     at = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in last)
     return f"{type(error).__name__}: {error}{at}"
-
-
-@contextmanager
-def with_threads(count: int) -> Iterator[None]:
-    """Let torch compute with `count` threads inside `with`; with one thread, denormals are flushed to zero.
-
-    With several threads they are not: the setting would not reach the other threads, and which numbers each of them
-    computes can change when a run is resumed.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        with denormals_as_zero() if count == 1 else nullcontext():
-            yield
-    finally:
-        torch.set_num_threads(before)

@@ -84,8 +84,7 @@ class _Processes:
                 return idle[0]
             except BrokenProcessPool:  # it died while it was idle
                 self.team.remove(idle[0])
-        used = [one.device for one in self.team]
-        self.team.append(_Process(min(self.devices, key=used.count)))
+        self.team.append(_Process(min(self.devices, key=[one.device for one in self.team].count)))
         self.team[-1].start(job)
         return self.team[-1]
 

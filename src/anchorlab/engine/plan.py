@@ -157,15 +157,11 @@ def check_fits(experiments: Iterable[Experiment], device: str) -> None:
 
 
 def _chunks(experiment: Experiment, joint: Joint, workers: int | None, device: str) -> list[list[int]]:
-    """Return the members of each chunk of an experiment.
-
-    An experiment that is trained together with others is one chunk. Other experiments are cut into one chunk for each
-    worker, or for each member if `workers` is None; mapped members stay together in chunks of at least `LEAST_MAPPED`.
-    """
+    """Return the members of each chunk: all if trained with others, else a share for each worker, or one if None."""
     count = len(experiment.members)
     if len(joint.experiments) > 1:
         return [list(range(count))]
-    wanted = workers or count
+    wanted = workers or count  # mapped members stay together in chunks of at least `LEAST_MAPPED`
     return _divide(experiment, min(wanted, max(1, count // LEAST_MAPPED)) if joint.mapped else wanted, device)
 
 

@@ -77,8 +77,7 @@ class _Queue:
         except (OSError, self._utils.FailedJobError, self._utils.FailedSubmissionError) as error:
             raise AnchorlabError(f"Slurm refuses the jobs: {str(error).strip().splitlines()[-1]}") from None
         tasks |= sent_now
-        kept = {name: task.job_id for name, task in tasks.items()}
-        write_file(folder, sent.name, [json.dumps(kept).encode()])
+        write_file(folder, sent.name, [json.dumps({name: task.job_id for name, task in tasks.items()}).encode()])
         return [(job, earlier[job][0] if earlier[job] else tasks[_name(job)]) for job in jobs]
 
     def ended(self, tasks: Sequence[tuple[Job, Any]], seconds: float) -> list[tuple[tuple[Job, Any], Exception | None]]:

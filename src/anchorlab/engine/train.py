@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from anchorlab.engine.driver import Tally
-from anchorlab.engine.job import with_threads
 from anchorlab.engine.modules import refuse_in_import
 from anchorlab.engine.plan import check_fits, checked_device, choose_workers
 from anchorlab.engine.pool import Backend
 from anchorlab.engine.run import On, check_execution, divergence, run
 from anchorlab.errors import DivergedWarning, SpecError
 from anchorlab.models import ModelSpec, default_model, parse_model
+from anchorlab.models.cpu import with_threads
 from anchorlab.progress import Report, reported
 from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics
@@ -121,10 +121,7 @@ def train(
 def _train_unstored(
     experiment: Experiment, device: str, execution: ExecutionName, report: Report, start: Ensemble | None
 ) -> TrainedRun:
-    """Train an experiment and return its run, whose files are removed with it; `start` is `experiment.start`, trained.
-
-    Errors: as `run`.
-    """
+    """Train an experiment, from `start` if given, and return its run, whose files are removed with the object."""
     refuse_in_import()
     check_execution(execution)
     device = checked_device(device)

@@ -174,14 +174,11 @@ class Claim:
 
         Args:
             value: our value; None, NaN and infinity count as not measured
-            profile: the name of the profile
+            profile, untrained, units, interval: as in `ClaimResult`
             spread: text on how the value varies over seeds
             detail: text with anything else that a reader should know
             paper_setting: whether the profile is the paper's own setting for this claim
-            untrained: the result of untrained members; None without such a control
             own: whether the claim is the study's own hypothesis, about which no paper says anything
-            units: one value for each independent unit, such as a seed
-            interval: the ends of the value's 95 % interval over units
         """
         scope = self._scope(profile, paper_setting, own)
         number = None if value is None else float(value)
@@ -305,15 +302,12 @@ class ClaimResult:
     @property
     def holds_untrained(self) -> bool:
         """Whether this and untrained members pass, so that the claim says little about the effect of training."""
-        return self._accepts(self.untrained)
+        return UNTRAINED in self.marks
 
     @property
     def holds_for_other_task(self) -> bool:
         """Whether this and members trained on another task pass, so that the claim says little about this task."""
-        return self._accepts(self.other_task)
-
-    def _accepts(self, control: Control | None) -> bool:
-        return self.agrees and control is not None and accepts(self.claim.band, control.value)
+        return OTHER_TASK in self.marks
 
     @property
     def controls(self) -> dict[str, Control]:
@@ -324,7 +318,8 @@ class ClaimResult:
     @property
     def marks(self) -> dict[str, str]:
         """The marks of the controls that pass too, by column heading."""
-        return {name: MARKS[name] for name, control in self.controls.items() if self._accepts(control)}
+        passed = self.controls.items() if self.agrees else ()
+        return {name: MARKS[name] for name, control in passed if accepts(self.claim.band, control.value)}
 
     @property
     def scope_text(self) -> str:

@@ -376,11 +376,8 @@ class Table:
         for index, row in enumerate(self.rows):
             if len(row) != len(self.columns):
                 raise SpecError(f"table.rows.{index}", f"has {len(row)} cells for {len(self.columns)} columns", "")
-        object.__setattr__(self, "rows", tuple(tuple(map(_cell, row)) for row in self.rows))
-
-
-def _cell(value: Any) -> Any:
-    return None if isinstance(value, float) and not isfinite(value) else value
+        finite = ([None if isinstance(one, float) and not isfinite(one) else one for one in row] for row in self.rows)
+        object.__setattr__(self, "rows", tuple(map(tuple, finite)))
 
 
 def _check_pieces(at: str, what: str, count: int) -> None:

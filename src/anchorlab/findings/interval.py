@@ -25,7 +25,6 @@ ENOUGH = 14
 ROUNDING = 1e-6
 """The relative difference up to which values are equal; float32 rounds by up to 6e-8 in each operation."""
 
-
 _MANY = 1000  # units; the time of the bisection grows with them, and findings of others may have a million
 
 _STUDENT = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004)
@@ -38,13 +37,13 @@ def all_equal(units: Sequence[float]) -> bool:
 
 
 def student(units: Sequence[float], value: float) -> Interval | None:
-    """Return Student's interval of `value`, whose width comes from `units`, the value of each unit alone.
+    """Return Student's interval of `value`, whose width comes from fewer than `FEW` units, the value of each alone.
 
     It is exact for the mean of normal values. None below two units, for equal units, and if a number is not finite.
     """
     if len(units) < 2 or not all(map(isfinite, (*units, value))) or all_equal(units):
         return None
-    half = _quantile(len(units) - 1) * stdev(units) / sqrt(len(units))
+    half = _STUDENT[len(units) - 2] * stdev(units) / sqrt(len(units))
     return value - half, value + half
 
 
@@ -60,14 +59,6 @@ def neighbours(units: Sequence[float], value: float) -> Interval | None:
     below = min((value - unit for unit in units if not all_equal((unit, value)) and unit < value), default=None)
     above = min((unit - value for unit in units if not all_equal((unit, value)) and unit > value), default=None)
     return value - (below or above or 0.0), value + (above or below or 0.0)
-
-
-def _quantile(freedom: int) -> float:
-    if freedom <= len(_STUDENT):
-        return _STUDENT[freedom - 1]
-    from scipy import special
-
-    return float(special.stdtrit(freedom, (1 + LEVEL) / 2))
 
 
 def share(passed: int, count: int) -> Interval | None:

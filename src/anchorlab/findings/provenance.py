@@ -63,14 +63,9 @@ class Provenance:
 def provenance(
     profile: str, runs: "Sequence[TrainedRun]", seconds: float, device: str = "cpu", reused: int = 0
 ) -> Provenance:
-    """Return the provenance of numbers that were measured on runs.
+    """Return the provenance of numbers that were measured on runs; without runs, of numbers computed in this process.
 
-    Args:
-        profile: the name of the profile
-        runs: the runs; empty for numbers that were computed in this process
-        seconds: the wall-clock time of training and analysis
-        device: the device of the training, such as `cpu` or `cuda`
-        reused: the number of these runs that were already in the store
+    `device` is that of the training, such as `cpu` or `cuda`; the other arguments are fields of `Provenance`.
     """
     seeds = sorted({seed for run in runs for seed in run.experiment.members.seeds})
     return Provenance(

@@ -154,9 +154,8 @@ class AttentionView:
         sizes = (len(self.members), len(self.steps), len(self.examples), self.layers, self.heads, self.length)
         heads = prod((*sizes[:2], *sizes[3:5]))
         if len(self.weights) != 2 * cells * heads or 0 in sizes:
-            raise SpecError(
-                "view.weights", f"has {len(self.weights)} bytes for {sizes}", "make it with AttentionView.of"
-            )
+            problem = f"has {len(self.weights)} bytes for {sizes}"
+            raise SpecError("view.weights", problem, "make it with AttentionView.of")
         of_heads = [[self.layers * self.heads] * len(self.steps)] * len(self.members)
         for field, given in (("labels", self.labels), *((f"scores.{one.detector}", one.values) for one in self.scores)):
             if given and [[len(one) for one in member] for member in given] != of_heads:
@@ -209,18 +208,14 @@ class AttentionView:
         """Build a view from attention patterns.
 
         Args:
-            title: heading of the view
             examples: the sequences, with the text and role of each token
             steps: training steps, one per checkpoint
             patterns: weights `[member step example layer head query key]` of any type that numpy accepts; with a single
                 member, the axis `member` may be left out
             members: name of each member
             predicted: predicted texts `[member][step][example]`, or `[step][example]` for a single member
-            labels: name of each head, `[member][step][layer*heads + head]`
-            live: the models, for a page that runs them
-            circuits: the paths of each member's circuit
             causal: leave out the keys after each query, which halves the size of the view
-            scores: the scores of each detector, by which the page sorts the heads
+            title, labels, live, circuits, scores: as the fields
 
         Errors: `SpecError` if shapes do not fit each other, if a weight is outside 0..1, and if with `causal` a query
         attends to a key after it.
@@ -235,12 +230,9 @@ class AttentionView:
         length = max((len(example.tokens) for example in examples), default=0)
         wanted = (len(members), len(steps), len(examples), *array.shape[3:5], length, length)
         if array.shape != wanted or 0 in wanted:
-            raise SpecError(
-                "view.patterns",
-                f"has shape {array.shape} for {len(members)} members, {len(steps)} steps, {len(examples)} examples"
-                f" of {length} tokens",
-                "give [member step example layer head query key]",
-            )
+            wants = f"{len(members)} members, {len(steps)} steps, {len(examples)} examples of {length} tokens"
+            problem = f"has shape {array.shape} for {wants}"
+            raise SpecError("view.patterns", problem, "give [member step example layer head query key]")
         if not (array.min() >= -1e-4 and array.max() <= 1 + 1e-4):
             raise SpecError("view.patterns", "has weights outside 0..1", "give the pattern after the softmax")
         if causal and np.triu(array, 1).any():

@@ -24,10 +24,9 @@ _ALIASES = {"hook_resid_mid": "ln1.hook_in", "hook_resid_post": "ln2.hook_in"}  
 def transformer_bridge(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequence[Block]) -> TransformerBridge:
     """Return a bridge with the weights of `transformer_lens_weights`, whose blocks have the form of `layers`."""
     embedding = weights["embed.W_E"]
-    normed = any(block.ln1 is not None for block in layers)
     config = TransformerBridgeConfig(
         **sizes(weights, layers),
-        normalization_type="LN" if normed else None,
+        normalization_type="LN" if any(block.ln1 is not None for block in layers) else None,
         positional_embedding_type="standard",
         architecture="TransformerLensNative",
     )

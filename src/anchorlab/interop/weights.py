@@ -58,9 +58,8 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
             held[f"{block.name}.mlp.b_out"] = b_out
         norms = (f"{block.name}.{norm}.{part}" for norm in ("ln1", "ln2") for part in ("w", "b"))
         held |= {name: weights[name] for name in norms if name in weights}
-    width = held["embed.W_E"].shape[1]
-    without = held["embed.W_E"].T if template.tied else torch.eye(width).to(held["embed.W_E"])
-    W_U = held["unembed.W_U"] = weights.get("unembed.W_U", without)
+    W_E = held["embed.W_E"]
+    W_U = held["unembed.W_U"] = weights.get("unembed.W_U", W_E.T if template.tied else torch.eye(W_E.shape[1]).to(W_E))
     held["unembed.b_U"] = weights.get("unembed.b_U", W_U.new_zeros(W_U.shape[1]))
     return held
 
@@ -131,8 +130,7 @@ def _heads(attention: Attention | MergedAttention, weights: Mapping[str, Tensor]
         f"{name}.W_{role}": weight.reshape(len(weight), heads, -1).transpose(0, 1) for role, weight in inputs.items()
     }
     for role in "QKV":
-        bias = weights.get(f"{name}.b_{role}", W_V.new_zeros(W_V.shape[1]))
-        held[f"{name}.b_{role}"] = bias.reshape(heads, -1)
+        held[f"{name}.b_{role}"] = weights.get(f"{name}.b_{role}", W_V.new_zeros(W_V.shape[1])).reshape(heads, -1)
     held[f"{name}.W_O"] = weights.get(f"{name}.W_O", identity).reshape(heads, -1, W_V.shape[0])
     held[f"{name}.b_O"] = weights.get(f"{name}.b_O", W_V.new_zeros(W_V.shape[0]))
     return held

@@ -103,10 +103,9 @@ def tokenise(
         ids = _ids(known, text, f"{field}[{place}]")
         if not ids:
             raise SpecError(f"{field}[{place}]", "has no tokens", "write at least one word")
-        row = begun_once([] if start is None else [start], begun_once(added, ids))
-        rows.append(row)
-        if len(row) > context:
-            problem = f"has {len(row)} tokens, but the model's context holds {context}"
+        rows.append(begun_once([] if start is None else [start], begun_once(added, ids)))
+        if len(rows[-1]) > context:
+            problem = f"has {len(rows[-1])} tokens, but the model's context holds {context}"
             raise SpecError(f"{field}[{place}]", problem, "shorten it")
     return TokenisedTexts(_pad(rows, _padding(known)), torch.tensor([len(row) for row in rows]))
 
@@ -194,8 +193,7 @@ def windows(
         raise SpecError("length", f"{length} tokens", f"choose 2 to {context}, the model's context")
     if len(ids) < length:
         raise SpecError("length", f"{length} tokens, but the text has {len(ids)}", "choose fewer")
-    count = len(ids) // length
-    return torch.tensor(ids[: count * length]).reshape(count, length)
+    return torch.tensor(ids).unfold(0, length, length)
 
 
 def text_after(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> str:

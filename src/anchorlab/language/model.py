@@ -205,8 +205,7 @@ class _Running(nn.Module):
     def __init__(self, model: "PreTrainedModel", architecture: Architecture) -> None:
         super().__init__()
         self.model = (model,)  # in a tuple, so that its weights do not appear under a second name
-        base, head = model.base_model, model.get_output_embeddings()
-        self.base, self.head = base, head
+        self.base, self.head = model.base_model, model.get_output_embeddings()
         self.layers_path = architecture.layers
 
     @property

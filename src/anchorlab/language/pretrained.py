@@ -1,7 +1,7 @@
 """Open a pretrained language model from the hub's cache, a folder or a GGUF file."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from anchorlab.errors import AnchorlabError, SpecError, from_extra, is_out_of_memory
 from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
-from anchorlab.language.loaded_weights import check_loaded, left_in_gguf
+from anchorlab.language.checkpoints import CONSTANTS
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.model_folder import check_files
 from anchorlab.language.packaged import PACKAGED, packaged_folder
@@ -32,6 +32,7 @@ _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _REFUSED = ("quantization_config", "transformers_weights")  # quantised weights, or files that nothing checks
 _SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings")
+_NAMED = 3  # names that a message gives of each kind
 _PROBE = (2, 11)  # sequences and tokens: enough to show a wrong mask, window, position or layout of shared keys
 
 
@@ -95,8 +96,8 @@ def pretrained(
                 **({} if place.file else {"use_safetensors": True, "config": config}),
                 **options,
             )
-            others = left_in_gguf(Path(place.source, place.file), model) if place.file else []
-        check_loaded(str(name), report, others)
+            others = _left_in_gguf(Path(place.source, place.file), model) if place.file else []
+        _check_loaded(str(name), report, others)
         tokenizer = None
         with suppress(Exception):  # a model is also read without a tokenizer
             tokenizer = transformers.AutoTokenizer.from_pretrained(place.source, trust_remote_code=False, **options)
@@ -207,6 +208,39 @@ def _check_index(place: _Place, revision: str | None) -> None:
         if not (isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name):
             problem = f"{_INDEX} names {printable(str(name)):.80}, which is no safetensors file in its folder"
             raise SpecError("model", f"{place.source}: {problem}", "give another model")
+
+
+def _check_loaded(source: str, report: Mapping[str, Collection[Any]], others: Sequence[str]) -> None:
+    """Raise `SpecError` if weights were missing in a model's files, had another shape, or were left over.
+
+    transformers draws missing weights at random and only warns. A weight that the model ties to another one may be
+    missing. Constants that older versions of transformers saved, such as masks, may be left over.
+    `others` are further tensors in the files that the model does not read.
+    """
+    left = sorted({*map(str, report["unexpected_keys"]), *others})
+    shapes = {str(name): f"{tuple(found)} in place of {tuple(own)}" for name, found, own in report["mismatched_keys"]}
+    problems = (
+        ("lacks", sorted(map(str, report["missing_keys"]))),
+        ("has in another shape", [f"{name} {shape}" for name, shape in sorted(shapes.items())]),
+        ("holds what the model does not read:", [name for name in left if not name.endswith(CONSTANTS)]),
+    )
+    if said := "; ".join(f"{problem} {_listed(names)}" for problem, names in problems if names):
+        raise SpecError("model", f"{source} {said}", "give a folder that holds the weights of its own configuration")
+
+
+def _left_in_gguf(path: Path, model: "PreTrainedModel") -> list[str]:
+    """Return the tensors of a GGUF file that transformers passes over without a report."""
+    from gguf import GGUFReader
+    from transformers.modeling_gguf_pytorch_utils import TensorProcessor, get_gguf_hf_weights_map
+
+    known = get_gguf_hf_weights_map(model, TensorProcessor())
+    return [tensor.name for tensor in GGUFReader(path).tensors if tensor.name not in known]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names, made printable: they come from files of other people."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(f"{printable(name):.80}" for name in names[:_NAMED]) + more
 
 
 def _file(place: _Place, name: str, revision: str | None) -> Path:

@@ -45,9 +45,7 @@ def install(architecture: Architecture, base: nn.Module, heads: int, parallel: b
     _on_output(base.get_submodule(architecture.embed), _visit("hook_embed"))
     if architecture.pos_embed is not None:
         _on_output(base.get_submodule(architecture.pos_embed), _visit_positions)
-    blocks = base.get_submodule(architecture.layers)
-    assert isinstance(blocks, nn.ModuleList)
-    for layer, block in enumerate(blocks):
+    for layer, block in enumerate(base.get_submodule(architecture.layers).children()):
         _install_block(architecture, block, layer, heads, parallel)
     _on_output(base.get_submodule(architecture.final_norm), _visit("ln_final.hook_normalized"))
 

@@ -50,7 +50,7 @@ def layout(architecture: Architecture, weights: Weights, layers: int, heads: int
     for layer in range(layers):
         found += _block(architecture, f"blocks.{layer}", f"{BASE}.{architecture.layers}.{layer}", heads)
     found += _norm("ln_final", f"{BASE}.{architecture.final_norm}")
-    found += _map(f"{HEAD}", "unembed", "U", stored_as_inputs=False)
+    found += _map(HEAD, "unembed", "U", stored_as_inputs=False)
     kept = [entry for entry in found if entry.theirs in weights]
     covered = {entry.theirs for entry in kept}
     needed = {entry.theirs for entry in found if entry.theirs.endswith(".weight")}
@@ -100,27 +100,21 @@ def _norm(ours: str, theirs: str) -> list[Entry]:
 
 
 def _map(theirs: str, ours: str, letter: str, stored_as_inputs: bool) -> list[Entry]:
-    weight, bias = f"{theirs}.weight", f"{theirs}.bias"
-    if stored_as_inputs:
-        return [_same(f"{ours}.W_{letter}", weight), _same(f"{ours}.b_{letter}", bias)]
-    turned = Entry(weight, (f"{ours}.W_{letter}",), lambda value: (value.T,), lambda parts: parts[0].T)
-    return [turned, _same(f"{ours}.b_{letter}", bias)]
+    name, weight = f"{ours}.W_{letter}", f"{theirs}.weight"
+    turned = Entry(weight, (name,), lambda value: (value.T,), lambda parts: parts[0].T)
+    return [_same(name, weight) if stored_as_inputs else turned, _same(f"{ours}.b_{letter}", f"{theirs}.bias")]
 
 
 def _fused(theirs: str, ours: str, heads: int, by_head: bool, stored_as_inputs: bool) -> list[Entry]:
     """Return the entries of a fused map with outputs `[head 3 head_width]` if `by_head`, else `[3 head head_width]`."""
+    sizes, three = ((heads, 3, -1), 1) if by_head else ((3, heads, -1), 0)
 
     def split(value: Tensor, dim: int) -> list[Tensor]:
-        if not by_head:
-            return list(value.chunk(3, dim=dim))
-        return [part.flatten(dim, dim + 1) for part in torch.unflatten(value, dim, (heads, 3, -1)).unbind(dim + 1)]
+        return [part.flatten(dim, dim + 1) for part in torch.unflatten(value, dim, sizes).unbind(dim + three)]
 
     def join(parts: Sequence[Tensor], dim: int) -> Tensor:
-        if not by_head:
-            return torch.cat(list(parts), dim=dim)
-        return torch.stack([torch.unflatten(part, dim, (heads, -1)) for part in parts], dim=dim + 1).flatten(
-            dim, dim + 2
-        )
+        each = [torch.unflatten(part, dim, (heads, -1)) for part in parts]
+        return torch.stack(each, dim + three).flatten(dim, dim + 2)
 
     def split_map(value: Tensor) -> list[Tensor]:
         return split(value, 1) if stored_as_inputs else [part.T for part in split(value, 0)]

@@ -11,7 +11,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.look import look
 from anchorlab.progress import Counted, counted
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.training.ensemble import Ensemble
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ class Emergence:
     ) -> dict[str, Float[Tensor, "member"]]:
         """Return the step at which each measure, or each of `names`, first reaches `level` (`first_crossing`)."""
         for name in names or ():
-            if name not in self.values:
-                raise unknown_name("names", name, self.values, "measure")
+            check_known("names", name, self.values, "measure")
         return {
             name: first_crossing(self.steps, self.values[name], level, falling)
             for name in (self.values if names is None else names)
@@ -84,7 +83,6 @@ def emergence(
         emergence(run, lambda ensemble: {"noise": noise_share(memory(ensemble, ...))}).crossings(0.5)
 
     Args:
-        run: the trained run.
         measure: returns named numbers, one for each member, such as detector scores or path attentions.
         steps: the training steps to measure at; None: all checkpoints.
         progress: as in `effects`, counted in checkpoints.

@@ -12,7 +12,7 @@ from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import LinearFeedForward
 from anchorlab.models.initialisation import Embeddings, draw_unit_embeddings, require_room
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Positions, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 
@@ -54,10 +54,7 @@ class AssociativeMemory(Model):
         self.sites = by_name([Site("hook_embed", STREAM), Site("hook_memory_out", STREAM), LOGITS])
 
     def forward(
-        self,
-        inputs: Int[Tensor, "batch position"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
-        tap: Tap = identity_tap,
+        self, inputs: Int[Tensor, "batch position"], positions: Positions = None, tap: Tap = identity_tap
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
         x = tap("hook_embed", gather_positions(self.embed(inputs), positions))

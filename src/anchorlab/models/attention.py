@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import Site, Tap, identity_tap
+from anchorlab.models.sites import Positions, Site, Tap, identity_tap
 
 PER_HEAD = ("batch", "position", "head", "head_width")
 _ROTARY_BASE = 10000.0
@@ -72,13 +72,9 @@ class Attention(_WithSites):
         self.scale = 1 / math.sqrt(head_width)
         inner = heads * head_width
         self.joins = width >= max(_LEAST_WIDTH, _LEAST_RATIO * inner)
-        self.W_Q = nn.Parameter(torch.empty(width, inner))
-        self.W_K = nn.Parameter(torch.empty(width, inner))
-        self.W_V = nn.Parameter(torch.empty(width, inner))
+        self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.empty(width, inner)) for _ in "QKV")
         self.W_O = nn.Parameter(torch.empty(inner, width)) if output_linear else None
-        self.b_Q = nn.Parameter(torch.empty(inner)) if biases else None
-        self.b_K = nn.Parameter(torch.empty(inner)) if biases else None
-        self.b_V = nn.Parameter(torch.empty(inner)) if biases else None
+        self.b_Q, self.b_K, self.b_V = (nn.Parameter(torch.empty(inner)) if biases else None for _ in "QKV")
         self.b_O = nn.Parameter(torch.empty(width)) if biases and output_linear else None
 
     @property
@@ -89,14 +85,11 @@ class Attention(_WithSites):
     def forward(
         self,
         x: Float[Tensor, "batch position width"],
-        positions: Int[Tensor, "*batch scored"] | None,
+        positions: Positions,
         mask: Float[Tensor, "..."] | None,
         tap: Tap,
     ) -> Float[Tensor, "batch query width"]:
-        """Return the output at each query position: `positions`, or all.
-
-        `mask` comes from `causal_mask`; None: no mask.
-        """
+        """Return the output at each query: `positions`, or all. `mask` comes from `causal_mask`; None: no mask."""
         to_q, to_k, to_v = (self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V)
         if not self.joins or tap is not identity_tap:
             q = affine(gather_positions(x, positions), *to_q)
@@ -194,7 +187,7 @@ class MergedAttention(_WithSites):
     def forward(
         self,
         x: Float[Tensor, "batch position width"],
-        positions: Int[Tensor, "*batch scored"] | None,
+        positions: Positions,
         mask: Float[Tensor, "..."] | None,
         tap: Tap,
         embedded: Embedded | None = None,
@@ -291,8 +284,7 @@ def affine_joined(
 ) -> tuple[Float[Tensor, "*batch output"], ...]:
     """Return `x W + b` for each of several maps `(W, b)` of one size, all or none with a bias, by one product."""
     weights, biases = [weight for weight, _ in maps], [bias for _, bias in maps if bias is not None]
-    joined = affine(x, torch.cat(weights, dim=1), torch.cat(biases) if biases else None)
-    return torch.chunk(joined, len(maps), dim=-1)
+    return affine(x, torch.cat(weights, dim=1), torch.cat(biases) if biases else None).chunk(len(maps), dim=-1)
 
 
 def causal_mask(
@@ -312,6 +304,4 @@ def shifted(v: Float[Tensor, "batch key head head_width"], by: int) -> Float[Ten
     """Return values shifted along the keys: position s gets value s + `by`, or zero beyond the ends."""
     length = v.shape[1]
     by = max(-length, min(length, by))
-    if by > 0:
-        return functional.pad(v[:, by:], (0, 0, 0, 0, 0, by))
-    return functional.pad(v[:, : length + by], (0, 0, 0, 0, -by, 0))
+    return functional.pad(v, (0, 0, 0, 0, -by, by))  # a negative padding cuts off

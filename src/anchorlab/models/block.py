@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -11,7 +11,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models.attention import Attention, Embedded, MergedAttention
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import STREAM, Site, Tap
+from anchorlab.models.sites import STREAM, Positions, Site, Tap
 
 Stream = Float[Tensor, "*later batch position width"]
 
@@ -105,8 +105,7 @@ class Block(nn.Module):
             problem = "has no sum between its layers to normalise"
             raise SpecError("parallel", problem, "put the norms first or leave them out")
         self.name, self.norm_first, self.residual, self.causal = name, norm_first, residual, causal
-        self.parallel = parallel
-        self.attn, self.mlp = attention, feed_forward
+        self.attn, self.mlp, self.parallel = attention, feed_forward, parallel
         self.ln1 = None if norm_width is None else norm(f"{name}.ln1", norm_width)
         self.ln2 = None if norm_width is None or feed_forward is None else norm(f"{name}.ln2", norm_width)
 
@@ -130,7 +129,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "*reader batch position width"],
-        positions: Int[Tensor, "*batch scored"] | None,
+        positions: Positions,
         mask: Float[Tensor, "..."],
         tap: Tap,
         embedded: Embedded | None = None,

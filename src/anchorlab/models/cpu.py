@@ -36,6 +36,22 @@ def denormals_as_zero() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
+@contextmanager
+def with_threads(count: int) -> Iterator[None]:
+    """Let torch compute with `count` threads inside `with`; with one thread, denormals are flushed to zero.
+
+    With several threads they are not: the setting would not reach the other threads, and which numbers each of them
+    computes can change when a run is resumed.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with denormals_as_zero() if count == 1 else nullcontext():
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
 _TRIED = (
     *((1, size, size, size) for size in (16, 32, 64, 128, 256, 512)),
     (64, 8, 8, 8),
@@ -50,10 +66,7 @@ _TRIED = (
 
 @cache
 def _keeps_float32() -> bool:
-    """Return whether products under the switch have float32 precision at every tested size, batched and single.
-
-    A library may use different code for each size.
-    """
+    """Return whether products under the switch have float32 precision at every tested size, batched and single."""
     if not hasattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"):
         return False
     with _onednn_allowed():

@@ -149,15 +149,12 @@ class DecoderSpec(ModelSpec):
         if self.tied and shape.input_size != shape.output_size:
             problem = f"the task has {shape.input_size} tokens and {shape.output_size} outputs"
             raise SpecError("tied", problem, "use tied=False")
-        components = (self.residual, self.output_linear, self.layer_norm, self.feed_forward, self.mask)
-        attention = self._switches(self.attention)
-        switches = list(zip(*map(self._switches, components), attention, strict=True))
         last = self.norm != "post" and self._switches(self.layer_norm)[-1]
         unembed = Unembedding(self.width, shape.output_size, bias=self.norm == "post")
         return Transformer(
             embed=TokenEmbedding(shape.input_size, self.width),
             pos_embed=PositionEmbedding(shape.length, self.width) if self.positions == "learned" else None,
-            blocks=[self._block(f"blocks.{layer}", *each) for layer, each in enumerate(switches)],
+            blocks=[self._block(layer) for layer in range(self.layers)],
             ln_final=self._norm("ln_final", self.width) if last else None,
             unembed=unembed if self.projection and not self.tied else None,
             draw=self._draw,
@@ -178,22 +175,14 @@ class DecoderSpec(ModelSpec):
             for weight in _score_maps(model.get_submodule(f"blocks.{layer}.attn")) if kind == "uniform" else ():
                 weight.zero_()
 
-    def _block(
-        self,
-        name: str,
-        residual: bool,
-        output_linear: bool,
-        layer_norm: bool,
-        feed_forward: bool,
-        mask: bool,
-        kind: AttentionKind,
-    ) -> Block:
+    def _block(self, layer: int) -> Block:
+        name, kind = f"blocks.{layer}", self._switches(self.attention)[layer]
         attention = Attention(
             f"{name}.attn",
             self.width,
             self.heads,
             self.head_width,
-            output_linear=output_linear,
+            output_linear=self._switches(self.output_linear)[layer],
             biases=self.biases,
             shift_values=self.shift_values,
             rotary=self.positions == "rotary",
@@ -206,12 +195,12 @@ class DecoderSpec(ModelSpec):
         return Block(
             name,
             attention,
-            mlp if feed_forward else None,
-            norm_width=self.width if layer_norm else None,
+            mlp if self._switches(self.feed_forward)[layer] else None,
+            norm_width=self.width if self._switches(self.layer_norm)[layer] else None,
             norm=self._norm,
             norm_first=self.norm != "post",
-            residual=residual,
-            causal=mask,
+            residual=self._switches(self.residual)[layer],
+            causal=self._switches(self.mask)[layer],
         )
 
 

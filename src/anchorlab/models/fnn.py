@@ -14,7 +14,7 @@ from anchorlab.models.attention import affine
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
 from anchorlab.models.initialisation import DRAWS, Initialisation
 from anchorlab.models.model import Draw, Model, ModelSpec, register_model
-from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Positions, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 _FLAT = ("batch", "width")  # here the width of all positions, concatenated
@@ -39,10 +39,7 @@ class FNNSpec(ModelSpec):
     initialisation: Initialisation = "torch"
 
     def build(self, shape: TaskShape) -> "FNN":
-        """Build a member for token tasks of one length.
-
-        Errors: `SpecError` for vector inputs.
-        """
+        """Build a member for token tasks of one length. Errors: `SpecError` for vector inputs."""
         require_inputs(self, shape, "tokens")
         hidden = self.hidden or self.hidden_factor * shape.length * self.width
         return FNN(shape, self.width, self.layers, hidden, DRAWS[self.initialisation])
@@ -69,10 +66,7 @@ class FNN(Model):
         self.sites = by_name([*sites, Site("hook_flat_out", _FLAT), LOGITS])
 
     def forward(
-        self,
-        inputs: Int[Tensor, "batch position"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
-        tap: Tap = identity_tap,
+        self, inputs: Int[Tensor, "batch position"], positions: Positions = None, tap: Tap = identity_tap
     ) -> Float[Tensor, "batch scored output"]:
         """Return one prediction per sequence, at the single position in `positions`, or repeated everywhere when None.
 

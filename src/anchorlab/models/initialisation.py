@@ -66,10 +66,10 @@ def draw_gamma(model: nn.Module, generator: torch.Generator) -> None:
     Source of the initialisation rate γ: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite
     Functions by Reasoning or Memorizing (2024).
     """
-    _draw_normal(model, generator, lambda path, weight: size_of(path, weight.shape) ** -GAMMA)
+    draw_normal(model, generator, lambda path, weight: size_of(path, weight.shape) ** -GAMMA)
 
 
-def _draw_normal(model: nn.Module, generator: torch.Generator, deviation: Callable[[str, nn.Parameter], float]) -> None:
+def draw_normal(model: nn.Module, generator: torch.Generator, deviation: Callable[[str, nn.Parameter], float]) -> None:
     """Draw every matrix from a normal distribution of the given standard deviation; biases 0, norms 1 and 0."""
     for path, weight in model.named_parameters():
         if weight.ndim == 2:
@@ -95,7 +95,7 @@ def draw_unit_embeddings(model: nn.Module, generator: torch.Generator, embedding
 
     The two families are independent. In each, the vectors are independent on the sphere, or orthonormal.
     """
-    _draw_normal(model, generator, lambda path, weight: weight.shape[0] ** -0.5)
+    draw_normal(model, generator, lambda path, weight: weight.shape[0] ** -0.5)
     for name, axis in (("embed.W_E", 1), ("unembed.W_U", 0)):
         vectors = model.get_parameter(name)
         if embeddings == "sphere":
@@ -124,7 +124,7 @@ def draw_gpt2(
     at first.
     """
     writes = ("W_O", "W_out")
-    _draw_normal(model, generator, lambda path, _: scale * (into_stream if path.rpartition(".")[2] in writes else 1))
+    draw_normal(model, generator, lambda path, _: scale * (into_stream if path.rpartition(".")[2] in writes else 1))
     for path, weight in model.named_parameters():
         if keys_like_queries and path.endswith(".W_K"):
             weight.copy_(model.get_parameter(path.replace("W_K", "W_Q")))

@@ -39,9 +39,8 @@ def readable(
         problem = f"are {numbers_text(inputs)} of shape {tuple(inputs.shape)}, and the model reads tokens"
         raise SpecError(field, problem, "give integers [batch position]")
     check_range(inputs, len(embed.W_E), field, "a token", "give tokens of the model's own task")
-    longest = None if places is None else len(places.W_pos)
-    if longest is not None and inputs.shape[1] > longest:
-        raise too_long(field, inputs.shape[1], longest)
+    if places is not None and inputs.shape[1] > len(places.W_pos):
+        raise too_long(field, inputs.shape[1], len(places.W_pos))
     return inputs.long()
 
 

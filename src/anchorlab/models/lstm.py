@@ -12,7 +12,7 @@ from anchorlab.models.attention import affine
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.initialisation import DRAWS, Initialisation
 from anchorlab.models.model import Draw, Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Positions, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 
@@ -32,10 +32,7 @@ class LSTMSpec(ModelSpec):
     initialisation: Initialisation = "torch"
 
     def build(self, shape: TaskShape) -> "LSTM":
-        """Build a member for token tasks.
-
-        Errors: `SpecError` for vector inputs.
-        """
+        """Build a member for token tasks. Errors: `SpecError` for vector inputs."""
         require_inputs(self, shape, "tokens")
         return LSTM(shape.input_size, self.width, self.layers, shape.output_size, DRAWS[self.initialisation])
 
@@ -53,10 +50,7 @@ class LSTM(Model):
         self.sites = by_name([Site("hook_embed", STREAM), *hidden, LOGITS])
 
     def forward(
-        self,
-        inputs: Int[Tensor, "batch position"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
-        tap: Tap = identity_tap,
+        self, inputs: Int[Tensor, "batch position"], positions: Positions = None, tap: Tap = identity_tap
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
 
@@ -84,10 +78,8 @@ class LSTMLayer(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.W_ih = nn.Parameter(torch.empty(width, 4 * width))
-        self.W_hh = nn.Parameter(torch.empty(width, 4 * width))
-        self.b_ih = nn.Parameter(torch.empty(4 * width))
-        self.b_hh = nn.Parameter(torch.empty(4 * width))
+        self.W_ih, self.W_hh = (nn.Parameter(torch.empty(width, 4 * width)) for _ in range(2))
+        self.b_ih, self.b_hh = (nn.Parameter(torch.empty(4 * width)) for _ in range(2))
 
     def forward(self, x: Float[Tensor, "position batch width"]) -> list[Float[Tensor, "batch width"]]:
         """Return the hidden state after each position."""

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.models.gpu import check_target
-from anchorlab.models.sites import Sites, Tap, identity_tap
+from anchorlab.models.sites import Positions, Sites, Tap, identity_tap
 from anchorlab.spec import Spec, register_kind, spec_of, unknown_name
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
@@ -40,10 +40,7 @@ class Model(nn.Module):
 
     @abstractmethod
     def forward(
-        self,
-        inputs: Shaped[Tensor, "batch position *feature"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
-        tap: Tap = identity_tap,
+        self, inputs: Shaped[Tensor, "batch position *feature"], positions: Positions = None, tap: Tap = identity_tap
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
 
@@ -107,7 +104,7 @@ class ModelSpec(Spec):
 
 
 def gather_positions(
-    value: Shaped[Tensor, "batch position ..."], positions: Int[Tensor, "*batch scored"] | None
+    value: Shaped[Tensor, "batch position ..."], positions: Positions
 ) -> Shaped[Tensor, "batch scored ..."]:
     """Return the rows of `value` at `positions` (`[scored]` or `[batch scored]`), or all rows when None."""
     if positions is None:
@@ -143,7 +140,7 @@ def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[Mode
 def predict(
     module: nn.Module,
     inputs: Shaped[Tensor, "batch position *feature"],
-    positions: Int[Tensor, "*batch scored"] | None = None,
+    positions: Positions = None,
     weights: Weights | None = None,
     **others: Any,
 ) -> Float[Tensor, "batch scored output"]:

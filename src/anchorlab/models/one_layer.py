@@ -1,6 +1,5 @@
 """The one-layer model of the truncated-weights paper's theory."""
 
-from functools import partial
 from typing import Literal
 
 import torch
@@ -53,14 +52,12 @@ class OneLayerSpec(ModelSpec):
             blocks=[Block("blocks.0", attention, LinearFeedForward(self.width), residual=False, parallel=True)],
             ln_final=None,
             unembed=Unembedding(self.width, shape.output_size, bias=False).requires_grad_(False),
-            draw=partial(draw_one_layer, embeddings=self.embeddings, start=self.start),
+            draw=self._draw,
         )
 
-
-def draw_one_layer(model: nn.Module, generator: torch.Generator, embeddings: Embeddings, start: Start) -> None:
-    """Draw unit embeddings, the same for both starts, and the trained matrices according to `start`."""
-    draw_unit_embeddings(model, generator, embeddings)
-    if start == "zero":
+    def _draw(self, model: nn.Module, generator: torch.Generator) -> None:
+        """Draw unit embeddings, the same for both starts, and the trained matrices according to `start`."""
+        draw_unit_embeddings(model, generator, self.embeddings)
         for weight in model.parameters():
-            if weight.requires_grad:
+            if self.start == "zero" and weight.requires_grad:
                 weight.zero_()

@@ -39,10 +39,7 @@ class RecallSpec(ModelSpec):
     learned_positions: bool = False
 
     def build(self, shape: TaskShape) -> Transformer:
-        """Build a member for token tasks.
-
-        Errors: `SpecError` for vector inputs.
-        """
+        """Build a member for token tasks. Errors: `SpecError` for vector inputs."""
         require_inputs(self, shape, "tokens")
         kinds = (self.feed_forward_1, self.feed_forward_2)
         return Transformer(

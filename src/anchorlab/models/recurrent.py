@@ -20,7 +20,7 @@ from anchorlab.models.block import RMSNorm
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import FeedForward
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import HIDDEN, LOGITS, STREAM, Site, Tap, by_name, identity_tap
+from anchorlab.models.sites import HIDDEN, LOGITS, STREAM, Positions, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 _SLOWEST, _FASTEST = 0.001, 0.1  # the range of a neuron's initial step in time
@@ -117,10 +117,7 @@ class Recurrent(Model):
         self.sites = by_name([Site("hook_embed", STREAM), *inner, *self.ln_final.sites, LOGITS])
 
     def forward(
-        self,
-        inputs: Int[Tensor, "batch position"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
-        tap: Tap = identity_tap,
+        self, inputs: Int[Tensor, "batch position"], positions: Positions = None, tap: Tap = identity_tap
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None.
 
@@ -173,7 +170,7 @@ class Layer(nn.Module):
         return [*sites, stream["resid_post"]]
 
     def forward(
-        self, x: Float[Tensor, "batch position width"], positions: Int[Tensor, "*batch scored"] | None, tap: Tap
+        self, x: Float[Tensor, "batch position width"], positions: Positions, tap: Tap
     ) -> Float[Tensor, "batch scored width"]:
         """Return the stream after the layer at `positions`, or everywhere."""
         x = tap(f"{self.name}.hook_resid_pre", x)
@@ -213,7 +210,7 @@ class StateSpace(nn.Module):
         ]
 
     def forward(
-        self, x: Float[Tensor, "batch position width"], positions: Int[Tensor, "*batch scored"] | None, tap: Tap
+        self, x: Float[Tensor, "batch position width"], positions: Positions, tap: Tap
     ) -> Float[Tensor, "batch scored width"]:
         """Return the layer's output at `positions`, or everywhere."""
         entering, gate = affine(x, self.W_in).chunk(2, dim=-1)
@@ -264,7 +261,7 @@ class GatedAttention(nn.Module):
         ]
 
     def forward(
-        self, x: Float[Tensor, "batch position width"], positions: Int[Tensor, "*batch scored"] | None, tap: Tap
+        self, x: Float[Tensor, "batch position width"], positions: Positions, tap: Tap
     ) -> Float[Tensor, "batch scored width"]:
         """Return the layer's output at `positions`, or everywhere."""
         k, v = (self._by_head(affine(x, weight)) for weight in (self.W_K, self.W_V))

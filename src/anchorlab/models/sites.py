@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 Tap = Callable[[str, Shaped[Tensor, "*axes"]], Shaped[Tensor, "*axes"]]
 """A function that a model calls at each site with its name and value; the model continues with the returned value."""
+
+Positions = Int[Tensor, "*batch scored"] | None
+"""The positions at which a model is asked, `[scored]` or `[batch scored]`; None asks everywhere."""
 
 
 def identity_tap(site: str, value: Shaped[Tensor, "*axes"]) -> Shaped[Tensor, "*axes"]:

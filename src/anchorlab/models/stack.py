@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from anchorlab.models.sites import Sites, Tap, identity_tap
+from anchorlab.models.sites import Positions, Sites, Tap, identity_tap
 
 
 @runtime_checkable
@@ -74,7 +74,7 @@ class Stack(Protocol):
     def __call__(
         self,
         inputs: Shaped[Tensor, "batch position *feature"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
+        positions: Positions = None,
         tap: Tap = identity_tap,
         entering: tuple[int, Float[Tensor, "batch position width"]] | None = None,
     ) -> Float[Tensor, "batch scored output"]:

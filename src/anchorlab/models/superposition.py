@@ -3,14 +3,15 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError, one_sequence
+from anchorlab.models.initialisation import draw_normal
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import HIDDEN, LOGITS, Site, Tap, by_name, identity_tap
+from anchorlab.models.sites import HIDDEN, LOGITS, Positions, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 
@@ -49,10 +50,7 @@ class Autoencoder(Model):
         self.sites = by_name([Site("hook_hidden", HIDDEN), LOGITS])
 
     def forward(
-        self,
-        inputs: Float[Tensor, "batch position feature"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
-        tap: Tap = identity_tap,
+        self, inputs: Float[Tensor, "batch position feature"], positions: Positions = None, tap: Tap = identity_tap
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
         if inputs.ndim == 2:
@@ -64,6 +62,4 @@ class Autoencoder(Model):
 
 def draw_autoencoder(model: nn.Module, generator: torch.Generator) -> None:
     """Draw `W` from N(0, 2 / (features + hidden)); `b` is zero."""
-    weight = model.get_parameter("W")
-    nn.init.normal_(weight, std=(2 / sum(weight.shape)) ** 0.5, generator=generator)
-    nn.init.zeros_(model.get_parameter("b"))
+    draw_normal(model, generator, lambda path, weight: (2 / sum(weight.shape)) ** 0.5)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import InputKind, TaskShape
@@ -12,7 +12,7 @@ from anchorlab.models.attention import Embedded, causal_mask
 from anchorlab.models.block import Block, LayerNorm, RMSNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
 from anchorlab.models.model import Draw, Model, ModelSpec
-from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Positions, Site, Tap, by_name, identity_tap
 
 Entering = tuple[int, Float[Tensor, "batch position width"]]
 """The index of a block, and the stream that enters it."""
@@ -54,7 +54,7 @@ class Transformer(Model):
     def forward(
         self,
         inputs: Shaped[Tensor, "batch position *feature"],
-        positions: Int[Tensor, "*batch scored"] | None = None,
+        positions: Positions = None,
         tap: Tap = identity_tap,
         entering: Entering | None = None,
         leaving: int | None = None,

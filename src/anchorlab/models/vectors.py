@@ -47,10 +47,7 @@ class VectorSpec(ModelSpec):
         return self
 
     def build(self, shape: TaskShape) -> Transformer:
-        """Build a member for vector tasks.
-
-        Errors: `SpecError` for token inputs.
-        """
+        """Build a member for vector tasks. Errors: `SpecError` for token inputs."""
         require_inputs(self, shape, "vectors")
         return Transformer(
             embed=VectorEmbedding(shape.input_size, self.width),

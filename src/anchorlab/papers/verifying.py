@@ -59,14 +59,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps that a budget pays for, and those beyond it, both with the cheapest claims first.
-
-    `planning` is the time in seconds that the estimates took; the budget pays for it, too.
-    """
+    """The steps that a budget pays for, and those beyond it, both with the cheapest claims first."""
 
     within: tuple[Step, ...]
     beyond: tuple[Step, ...]
-    planning: float = 0.0
+    planning: float = 0.0  # seconds that the estimates took; the budget pays for them, too
 
     @property
     def seconds(self) -> float:
@@ -77,11 +74,8 @@ class Plan:
 def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list[Candidate]:
     """Return every profile of the given studies that settles claims, with those claims.
 
-    Studies of pretrained models are left out: their models may have to be fetched.
-
-    Args:
-        names: the names of the studies
-        seeds: the seeds to train; a profile with fewer seeds takes the first ones; None for each profile's own
+    Studies of pretrained models are left out: their models may have to be fetched. A profile with fewer seeds than
+    `seeds` takes the first ones; None stands for each profile's own.
     """
     found = []
     for name in names:
@@ -107,10 +101,7 @@ def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list
 
 
 def _of_seeds(study: Study[Any], profile: str, seeds: Sequence[int]) -> str:
-    """Return the name of a profile with the given seeds, or with the first of them if it has fewer.
-
-    This is the profile's own name if these are all its seeds, or if its setting fixes their number.
-    """
+    """Return the name of a profile with these seeds, or the first of them; its own name if its setting fixes them."""
     own = sorted({seed for one in study.experiments_of(profile) for seed in one.members.seeds})
     taken = list(seeds[: len(own)])
     if taken == own:
@@ -168,13 +159,8 @@ def make_plan(
 
     Runs that candidates share count once; finished runs cost nothing. On a CPU, candidates far beyond the budget are
     not timed; timing begins with the cheapest candidates, and ends after a tenth of the budget or a minute. The time
-    that planning takes is subtracted from the budget.
-
-    Args:
-        found: the candidates
-        budget: in seconds
-        settled: ids of claims that need no run
-        store, workers, device, report: as for `anchorlab.engine.forecast`
+    that planning takes is subtracted from the budget, which is in seconds. Claims with the ids `settled` need no run;
+    the other arguments are as for `anchorlab.engine.forecast`.
     """
     began, store = time.monotonic(), Store.of(store)
     processes = max(1, workers or cores()) if device == "cpu" else 1
@@ -211,12 +197,8 @@ def ordered(
 ) -> Plan:
     """Return a plan with the candidates in order of open claims per second, those that the budget pays for first.
 
-    Args:
-        found: the candidates
-        costs: the seconds of every run, by its address
-        budget: in seconds
-        settled: ids of claims that need no run
-        rough, kept: the addresses of the runs with rough costs, and of the runs that are trained already
+    `costs` are the seconds of every run by its address; `rough` and `kept` are the addresses of runs with rough costs,
+    and of runs that are trained already. Claims with the ids `settled` need no run.
     """
     chosen: tuple[list[Step], list[Step]] = [], []
     left, known, paid, spent = list(found), set(settled), dict[str, str](), 0.0

@@ -70,19 +70,16 @@ def browser_page(
     packed = [b64encode(curves.get(address, b"")).decode() for address in order]
     shown = {"symbols": SYMBOLS, "studies": [_study_data(one) for one in studies]}
     data = {**table, **shown, "lengths": [len(one) for one in packed]}
-    return (
-        environment()
-        .get_template("browse.html.jinja")
-        .render(
-            title=f"Runs in {store.root.name}",
-            every=every,
-            count=len(entries),
-            has_studies=bool(studies),
-            data=Markup(script_json(data)),
-            curves=Markup("".join(packed)),
-            chart_script=Markup(_vendored("uPlot.iife.min.js")),
-            chart_style=Markup(_vendored("uPlot.min.css")),
-        )
+    template = environment().get_template("browse.html.jinja")
+    return template.render(
+        title=f"Runs in {store.root.name}",
+        every=every,
+        count=len(entries),
+        has_studies=bool(studies),
+        data=Markup(script_json(data)),
+        curves=Markup("".join(packed)),
+        chart_script=Markup(_vendored("uPlot.iife.min.js")),
+        chart_style=Markup(_vendored("uPlot.min.css")),
     )
 
 
@@ -135,11 +132,8 @@ def _column(name: str, values: Sequence[Any]) -> dict[str, Any]:
     if len(kinds) > max(8, len(values) // 4) and all(isinstance(one, str | int | float | None) for one in values):
         return {"name": name, "values": list(values)}
     place = {text: at for at, text in enumerate(kinds)}
-    found: dict[str, Any] = {
-        "name": name,
-        "values": list(kinds.values()),
-        "of": [place[json.dumps(one)] for one in values],
-    }
+    found: dict[str, Any] = {"name": name, "values": list(kinds.values())}
+    found["of"] = [place[json.dumps(one)] for one in values]
     if any(isinstance(one, list | dict | bool) for one in kinds.values()):
         found["texts"] = [text_of(one) for one in kinds.values()]
     return found

@@ -11,7 +11,7 @@ from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.findings import MARKS, SYMBOLS, Findings
 from anchorlab.lens import Circuit, Landscape, Record
 from anchorlab.lens.grids import Tabled
-from anchorlab.lens.landscape import SHARE
+from anchorlab.lens.landscape.landscape import SHARE
 from anchorlab.lens.look.record import sites_by_layer
 from anchorlab.report.page import environment
 from anchorlab.runs import Store
@@ -150,9 +150,8 @@ def _store(store: Store) -> Card:
     facts = {"folder": str(store.root), "size": f"{sum(one.size for one in entries) / 1e6:.1f} MB"}
     table = Rows("The newest", ("run", "label", "members", "state"), rows) if rows else None
     opened = Markup("Open one with <code>al.run(address)</code>, some with <code>al.find_runs(conditions)</code>")
-    return Card(
-        "store", f"{len(entries):,} run{'s' if len(entries) != 1 else ''}", facts=facts, table=table, after=opened
-    )
+    count = f"{len(entries):,} run{'s' if len(entries) != 1 else ''}"
+    return Card("store", count, facts=facts, table=table, after=opened)
 
 
 @card.register
@@ -199,14 +198,8 @@ def _findings(findings: Findings) -> Card:
     columns = ("verdict", "claim", "paper", "ours", *shown)
     titles = [Markup("<code>{}</code>").format(figure.title) for figure in findings.figures]
     drawn = Markup("Draw with <code>plot(title)</code>: {}").format(Markup(", ").join(titles)) if titles else ""
-    return Card(
-        findings.study,
-        findings.title,
-        badges,
-        findings.provenance.line,
-        table=Rows("Claims", columns, rows) if rows else None,
-        after=drawn,
-    )
+    table = Rows("Claims", columns, rows) if rows else None
+    return Card(findings.study, findings.title, badges, findings.provenance.line, table=table, after=drawn)
 
 
 @card.register
@@ -255,9 +248,8 @@ def _landscape(found: Landscape) -> Card:
     rows = found.summary().rows()
     columns = ("member", "loss", "without units", "threshold", "minimal sets", "smallest", "disjoint", "indispensable")
     drawn = Markup("Draw with <code>plot(what)</code>: <code>sizes</code>, <code>shapley</code>, <code>minimal</code>")
-    return Card(
-        "landscape", f"{found.loss.shape[1]:,} subsets", facts=facts, table=Rows("Members", columns, rows), after=drawn
-    )
+    table = Rows("Members", columns, rows)
+    return Card("landscape", f"{found.loss.shape[1]:,} subsets", facts=facts, table=table, after=drawn)
 
 
 def _fields(spec: Spec, without: Sequence[str]) -> dict[str, str]:

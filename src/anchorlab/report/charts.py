@@ -1,4 +1,7 @@
-"""Draw the smaller kinds of figure: bars in groups, points in panels, clouds of points, and timelines."""
+"""Draw the smaller kinds of figure: bars in groups, points in panels, clouds of points, and timelines.
+
+`margin` is the height in inches to keep for a figure's title and provenance.
+"""
 
 from textwrap import fill
 from typing import Any
@@ -28,13 +31,8 @@ def draw_bars(drawing: Drawing, figure: BarFigure) -> None:
     places, width = np.arange(len(figure.groups)), _FILLED / count
     for index, bar in enumerate(figure.bars):
         across = places + (index - (count - 1) / 2) * width
-        axes.bar(
-            across,
-            np.where(np.isfinite(bar.values), bar.values, np.nan),
-            0.92 * width,
-            color=LINES[index % len(LINES)],
-            label=bar.label,
-        )
+        heights = np.where(np.isfinite(bar.values), bar.values, np.nan)
+        axes.bar(across, heights, 0.92 * width, color=LINES[index % len(LINES)], label=bar.label)
         if bar.low:
             axes.vlines(across, bar.low, bar.high, color=INK, linewidth=1.0)
     for place, height in enumerate(figure.dashed):
@@ -48,10 +46,7 @@ def draw_bars(drawing: Drawing, figure: BarFigure) -> None:
 
 
 def draw_dots(drawing: Drawing, figure: DotFigure, margin: float) -> None:
-    """Draw up to four panels in a row: a point for each value, a line through the means, the marked tick in bold.
-
-    `margin` is the height in inches to keep for the figure's title and provenance.
-    """
+    """Draw up to four panels in a row: a point for each value, a line through the means, the marked tick in bold."""
     columns = min(len(figure.panels), _DOTS_COLUMNS)
     rows = -(-len(figure.panels) // columns)
     drawing.set_size_inches(max(columns * _DOTS_WIDTH + 0.6, 3.6), rows * (_DOTS_HEIGHT + 0.35) + margin)
@@ -87,10 +82,7 @@ def _draw_dots_of(axes: Axes, panel: Dots) -> None:
 
 
 def draw_scatters(drawing: Drawing, figure: ScatterFigure, margin: float) -> None:
-    """Draw clouds of points side by side on one colour scale.
-
-    `margin` is the height in inches to keep for the figure's title and provenance.
-    """
+    """Draw clouds of points side by side on one colour scale."""
     drawing.set_size_inches(max(2.6 * len(figure.scatters) + 0.9, 3.6), 2.7 + margin)
     grid: Any = drawing.subplots(1, len(figure.scatters), squeeze=False)
     for axes, one in zip(grid[0], figure.scatters, strict=True):
@@ -129,8 +121,7 @@ def _kinds(drawing: Drawing, figure: ScatterFigure, grid: Any) -> None:
 def draw_timeline(drawing: Drawing, figure: TimelineFigure, margin: float) -> None:
     """Draw one row per event, the first at the top; groups differ in colour and marker.
 
-    Each point is one member. A bar marks the median if more than half of the members have the event. `margin` is the
-    height in inches to keep for the figure's title and provenance.
+    Each point is one member. A bar marks the median if more than half of the members have the event.
     """
     groups = list(dict.fromkeys(event.group for event in figure.events))
     above = _LEGEND if len(groups) > 1 else 0.0
@@ -148,16 +139,8 @@ def draw_timeline(drawing: Drawing, figure: TimelineFigure, margin: float) -> No
             axes.plot([middle, middle], [row - 0.32, row + 0.32], color=colour, linewidth=2.2)
         if len(happened) < len(at):
             text = f"{len(at) - len(happened)} of {len(at)} never"
-            axes.annotate(
-                text,
-                (figure.end, row),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                size=7.5,
-                color=MUTED,
-                annotation_clip=False,
-            )
+            beside: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "annotation_clip": False}
+            axes.annotate(text, (figure.end, row), va="center", size=7.5, color=MUTED, **beside)
     axes.set_yticks(range(len(figure.events)), [event.label for event in figure.events])
     axes.set_ylim(len(figure.events) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)

@@ -45,7 +45,7 @@ def draw_circuits(drawing: Drawing, figure: CircuitFigure, margin: float) -> Non
     """
     names = [_wrapped(panel.roles) for panel in figure.panels]
     columns = [
-        max(_COLUMN, _LETTER * _letters([*texts, *_labels(panel)]) + 0.1)
+        max(_COLUMN, _LETTER * max(len(line) for text in [*texts, *_labels(panel)] for line in text.split("\n")) + 0.1)
         for texts, panel in zip(names, figure.panels, strict=True)
     ]
     width = max(column * len(texts) for column, texts in zip(columns, names, strict=True)) + _NAMES
@@ -71,10 +71,6 @@ def _wrapped(roles: tuple[str, ...]) -> list[str]:
     """Return the names, wrapped at the length of the longest word, but between `_SHORTEST` and `_LONGEST`."""
     longest = max(len(word) for role in roles for word in role.split() or [role])
     return [fill(role, min(max(longest, _SHORTEST), _LONGEST)) for role in roles]
-
-
-def _letters(texts: list[str]) -> int:
-    return max(len(line) for text in texts for line in text.split("\n"))
 
 
 def _lines(texts: list[str]) -> int:
@@ -161,11 +157,7 @@ def _labels(panel: CircuitPanel) -> list[str]:
 
 
 def _corners(start: float, end: float, low: float, high: float, aside: float) -> Float[np.ndarray, "four xy"]:
-    """Return the control points of a curve that leaves one stream upwards and joins another from below.
-
-    `start` and `end` are the x coordinates of the streams; if equal, the curve is a loop. `aside` moves the curve off
-    its middle line.
-    """
+    """Return the control points of a curve from one stream up to another, `aside` of its middle, or of a loop."""
     if start == end:
         out = start + 0.33 + aside / 2
         return np.array([(start, low), (out, low + 0.05), (out, high - 3 * _TIP), (start + _TIP, high - 3 * _TIP)])

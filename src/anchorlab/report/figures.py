@@ -2,9 +2,11 @@
 
 import io
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import matplotlib
@@ -17,6 +19,7 @@ from anchorlab.findings import (
     DotFigure,
     Figure,
     LineFigure,
+    MapFigure,
     Provenance,
     ScatterFigure,
     TimelineFigure,
@@ -28,6 +31,13 @@ from anchorlab.report.maps import draw_maps
 from anchorlab.report.style import DRAWING, MUTED, PAGE_COLOURS
 
 _MARGIN = 0.55  # inches for a figure's title and provenance
+_DRAWN_BY: dict[type, Callable[[Drawing, Any, float], None]] = {
+    CircuitFigure: draw_circuits,
+    DotFigure: draw_dots,
+    MapFigure: draw_maps,
+    ScatterFigure: draw_scatters,
+    TimelineFigure: draw_timeline,
+}
 
 
 class _ShownDrawing(Drawing):
@@ -54,22 +64,13 @@ def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = Fals
     with matplotlib.rc_context(dict(DRAWING)):
         drawing = _ShownDrawing(layout="constrained")
         drawing.get_layout_engine().set(w_pad=0.06, h_pad=0.06)  # type: ignore[union-attr, call-arg]
-        margin = 0.0 if bare else _MARGIN
         if isinstance(figure, LineFigure):
             drawing.set_size_inches((5.3, 3.3) if bare else (6.4, 3.7))  # a page's columns are narrower
             draw_lines(drawing, figure)
-        elif isinstance(figure, ScatterFigure):
-            draw_scatters(drawing, figure, margin)
-        elif isinstance(figure, DotFigure):
-            draw_dots(drawing, figure, margin)
         elif isinstance(figure, BarFigure):
             draw_bars(drawing, figure)
-        elif isinstance(figure, TimelineFigure):
-            draw_timeline(drawing, figure, margin)
-        elif isinstance(figure, CircuitFigure):
-            draw_circuits(drawing, figure, margin)
         else:
-            draw_maps(drawing, figure, margin)
+            _DRAWN_BY[type(figure)](drawing, figure, 0.0 if bare else _MARGIN)
         if not bare:
             width = drawing.get_figwidth()
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")

@@ -114,15 +114,10 @@ def _longest_label(one: Map) -> int:
 def _map_ticks(axes: Axes, one: Map, left: Map | None, below: Map | None) -> None:
     """Label the ticks with tokens if there is room; leave labels out that the map to the left or below has too."""
     axes.tick_params(length=0, pad=2, labelsize=7)
+    lowest = below is None or below.column_ticks != one.column_ticks
     sides: list[tuple[tuple[str, ...], int, Callable[..., object], matplotlib.axis.Axis, bool]] = [
         (one.row_ticks, len(one.values), axes.set_yticks, axes.yaxis, left is None or left.row_ticks != one.row_ticks),
-        (
-            one.column_ticks,
-            len(one.values[0]),
-            axes.set_xticks,
-            axes.xaxis,
-            below is None or below.column_ticks != one.column_ticks,
-        ),
+        (one.column_ticks, len(one.values[0]), axes.set_xticks, axes.xaxis, lowest),
     ]
     for ticks, size, place, axis, shown in sides:
         if ticks and size <= _MOST_TICK_LABELS:

@@ -139,16 +139,14 @@ def _path_patching(paths: PathPatching) -> Drawing:
     shown = [(member, at) for member in range(len(paths.clean)) for at in range(len(paths.inputs))]
     if len(shown) > _MOST_MAPS:
         raise SpecError("plot", f"{len(shown)} maps do not fit into a figure", "patch one input, or fewer members")
+    maps = [
+        Map(f"member {one}, {paths.inputs[at]}", grid(paths.recovered[one, :, :, at]), down, across)
+        for one, at in shown
+    ]
     figure = MapFigure(
         title="Recovered by each path",
         caption="From a head to another's queries, keys or values; 1 as in the clean run, 0 as in the corrupted one.",
-        maps=_in_rows(
-            [
-                Map(f"member {one}, {paths.inputs[at]}", grid(paths.recovered[one, :, :, at]), down, across)
-                for one, at in shown
-            ],
-            len(paths.inputs),
-        ),
+        maps=_in_rows(maps, len(paths.inputs)),
         x_label="receiver",
         y_label="sender",
         value_label="recovered fraction",

@@ -1,7 +1,6 @@
 """Runs of single members, read as one run."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ class AssembledRun(Run):
 
     def __init__(self, cell: Cell, parts: Sequence[Run]) -> None:
         super().__init__(parts[0].path.with_name(cell.address))
-        self._cell, self.parts = cell, tuple(parts)
+        self.cell, self.parts = cell, tuple(parts)
 
     def __repr__(self) -> str:
         return f"AssembledRun({self.address!r}, {list(self.parts)})"
@@ -36,11 +35,6 @@ class AssembledRun(Run):
     def finished(self) -> bool:
         """Whether every member's run is complete."""
         return all(part.finished for part in self.parts)
-
-    @cached_property
-    def cell(self) -> Cell:
-        """The cell of the run, with its label."""
-        return self._cell
 
     @property
     def environments(self) -> list[dict[str, str | None]]:

@@ -44,10 +44,7 @@ def canonical_json(data: Any, at: str = "") -> str:
 
 
 def _plain(value: Any, at: str) -> Any:
-    """Return `value` with mappings as dictionaries and tuples as lists.
-
-    Errors: `SpecError` for anything else, including subclasses of numbers and text.
-    """
+    """Return `value` with mappings as dictionaries and tuples as lists. Errors: `SpecError` for anything else."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:

@@ -89,10 +89,7 @@ def packed_curves(tables: Mapping[str, Path], begun: "Mapping[str, polars.DataFr
 
 
 def _summed_up(tables: Mapping[str, Path], summary: _Summary) -> "Iterator[tuple[Iterable[str], polars.DataFrame]]":
-    """Yield addresses with the summary of their tables, which are read together: several times as fast as one by one.
-
-    If a file is no table of metrics, or all tables have too many rows, they are read one by one; bad files are skipped.
-    """
+    """Yield addresses with the summary of their tables, read together, which is faster, else one by one if readable."""
     with suppress(ValueError):
         yield tables, _together(tables, summary, MOST_ROWS)
         return
@@ -102,10 +99,7 @@ def _summed_up(tables: Mapping[str, Path], summary: _Summary) -> "Iterator[tuple
 
 
 def _together(tables: Mapping[str, Path], summary: _Summary, most: int) -> "polars.DataFrame":
-    """Return the summary of the rows of all tables, with the address in a first column `run`.
-
-    Errors: `ValueError` if a table is unreadable, or if the tables together have `most` rows or more.
-    """
+    """Return the summary of all tables, with a column `run`. Errors: `ValueError` for bad tables or `most` rows."""
     import polars as pl
 
     rows = pl.LazyFrame(schema={"run": pl.String(), **metrics_schema()})

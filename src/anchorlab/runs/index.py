@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -135,11 +136,8 @@ class Index:
 
 
 def _present(root: Path) -> dict[str, _Key | None]:
-    """Return the key of every run in a store by address; None for a run without a manifest, which is unfinished.
-
-    This loop takes most of the time of a listing.
-    """
-    keys: dict[str, _Key | None] = {}
+    """Return the key of every run in a store by address; None for a run without a manifest, which is unfinished."""
+    keys: dict[str, _Key | None] = {}  # the loop takes most of the time of a listing
     stat, folder = os.stat, os.open(root, os.O_RDONLY)  # faster than absolute paths
     try:
         with os.scandir(folder) as entries:
@@ -168,20 +166,12 @@ def _row(entry: Entry, key: _Key) -> tuple[Any, ...]:
     return (entry.address, *key, entry.label, entry.members, entry.size, *texts)
 
 
-class _Parsed(dict[str, Any]):
-    """Values by their JSON text: each text is parsed once, so that runs with equal parts share them."""
-
-    def __missing__(self, text: str) -> Any:
-        self[text] = found = json.loads(text)
-        return found
-
-
 def _kept(table: sqlite3.Connection) -> dict[str, tuple[_Key, Entry]]:
-    kept, parsed = {}, _Parsed()
+    kept, parsed = {}, cache(json.loads)  # so that runs with equal parts share them
     for address, changed, manifest, label, members, size, environments, *parts in table.execute(_ENTRIES):
         task, model, recipe, seeds, others = parts
-        spec = {**parsed[task], **parsed[model], **parsed[recipe], **parsed[seeds], **parsed[others]}
-        entry = Entry(address, "finished", label, members, size, changed, spec, parsed[environments])
+        spec = {**parsed(task), **parsed(model), **parsed(recipe), **parsed(seeds), **parsed(others)}
+        entry = Entry(address, "finished", label, members, size, changed, spec, parsed(environments))
         kept[address] = (changed, manifest), entry
     return kept
 

@@ -51,13 +51,7 @@ def keep(
         files[READINGS] = write_file(folder, READINGS, tensor_pieces(readings))[1]
     files["metrics.parquet"] = write_file(folder, "metrics.parquet", [metrics_bytes(metrics)])[1]
     made_by = [{**{key: one[key] for key in one if key not in _PRIVATE}, **(about or {})} for one in of.made_by]
-    record = {
-        "address": cell.address,
-        "label": cell.label,
-        "spec": cell.spec,
-        "environments": of.environments,
-        "made_by": made_by,
-    }
-    files["spec.json"] = write_json(folder, "spec.json", record)
+    record = {"address": cell.address, "label": cell.label, "spec": cell.spec, "environments": of.environments}
+    files["spec.json"] = write_json(folder, "spec.json", {**record, "made_by": made_by})
     write_manifest(folder, files)
     return folder

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -92,7 +92,7 @@ class Fields:
         studies: Callable[[], Mapping[str, frozenset[str]]] = dict,
     ) -> None:
         self.entries = entries
-        self._read_ends, self._read_studies = ends, studies
+        self._ends, self._studies = cache(ends), cache(studies)
         self._flat: dict[tuple[str, int], dict[str, Any]] = {}
 
     def resolve(self, name: str, at: str) -> str:
@@ -130,10 +130,10 @@ class Fields:
         if path in _OWN:
             return _OWN[path](entry)
         if path == "studies":
-            return self._studies.get(entry.address, frozenset())
+            return self._studies().get(entry.address, frozenset())
         part, _, rest = path.partition(".")
         if part == "metrics":
-            return self._ends.get(entry.address, {}).get(rest)
+            return self._ends().get(entry.address, {}).get(rest)
         if part == "environment":
             return entry.environments[-1].get(rest) if entry.environments else None
         return self._fields(part, entry.spec.get(part)).get(path)
@@ -142,7 +142,7 @@ class Fields:
         """Return whether a run's value of a field is unknown because the file that holds it is damaged."""
         if entry.state == "damaged":
             return path not in _OF_DAMAGED
-        return path.startswith("metrics.") and entry.state == "finished" and entry.address not in self._ends
+        return path.startswith("metrics.") and entry.state == "finished" and entry.address not in self._ends()
 
     def _fields(self, name: str, part: Any) -> dict[str, Any]:
         """Return the fields of a part of a specification by full path; runs that share the part share the result."""
@@ -150,14 +150,6 @@ class Fields:
         if key not in self._flat:
             self._flat[key] = dict(flat({name: part}))
         return self._flat[key]
-
-    @cached_property
-    def _studies(self) -> Mapping[str, frozenset[str]]:
-        return self._read_studies()
-
-    @cached_property
-    def _ends(self) -> Mapping[str, Mapping[str, float]]:
-        return self._read_ends()
 
     @cached_property
     def _paths(self) -> dict[str, bool]:
@@ -172,7 +164,7 @@ class Fields:
 
     @cached_property
     def _metric_paths(self) -> set[str]:
-        return {f"metrics.{name}" for found in self._ends.values() for name in found}
+        return {f"metrics.{name}" for found in self._ends().values() for name in found}
 
 
 def chosen(fields: Fields, conditions: Iterable[Condition]) -> tuple[list[Entry], list[Entry]]:

@@ -117,8 +117,7 @@ class Run:
     def changed(self) -> int:
         """When the run was finished, or started if unfinished, in nanoseconds since 1970."""
         try:
-            path = self.manifest_path if self.finished else self.path
-            return path.lstat().st_mtime_ns
+            return (self.manifest_path if self.finished else self.path).lstat().st_mtime_ns
         except OSError as error:
             raise unreadable(self.path, error, self.address) from None
 
@@ -207,10 +206,7 @@ class Run:
                 yield partial(self._check, check_named_file, path, check_tensors)
 
     def _check(self, intact: Callable[[Path], Path], path: Path, fits: Callable[[Path], object]) -> None:
-        """Check that a file has not been changed, and then its content.
-
-        Training removes states, and the plan at its end: a file that has gone is no damage.
-        """
+        """Check that a file has not been changed, and then its content; one that training has removed is no damage."""
         try:
             with damage_in(path, self.address):
                 fits(intact(path))
@@ -246,9 +242,6 @@ class Run:
         return check_file(path, self.files[name], self.address, most)
 
     def _check_manifest_was_not_lost(self) -> None:
-        """Raise `StoreError` if there are results but neither a manifest nor states.
-
-        A kill cannot cause this, since the manifest is written before the states are removed.
-        """
+        """Raise `StoreError` for results with neither a manifest nor states: a kill leaves one of the two."""
         if self.metrics_path.exists() and not self.state_path.exists() and not self.finished:
             raise damaged(self.manifest_path, "missing", self.address)

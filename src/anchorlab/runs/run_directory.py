@@ -139,11 +139,7 @@ class RunDirectory(Run):
         self._clear()
 
     def _clear(self) -> None:
-        """Remove what a finished run no longer needs.
-
-        The states are removed last: if the writer is killed before that, their presence makes the next opening clear
-        the run.
-        """
+        """Remove what a finished run no longer needs; the states last, whose presence makes the next opening go on."""
         for path in (self.path / "checkpoints").glob("*"):
             if f"checkpoints/{path.name}" not in self.files:
                 discard(path)

@@ -41,8 +41,7 @@ def tensor_pieces(tensors: "Mapping[str, Shaped[torch.Tensor, '...']]") -> Itera
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for name in names:
-        flat = tensors[name].detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy().data
+        yield tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def read_tensors(path: Path) -> "dict[str, Shaped[torch.Tensor, '...']]":

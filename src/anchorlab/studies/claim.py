@@ -121,7 +121,7 @@ def claim(
     """
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
-        name = claim_name(function.__name__)
+        name = function.__name__.strip("_").replace("_", "-")
         return _measure(function, name, at, paper, band, exact=exact, own=own, theory=theory)
 
     return decorate
@@ -194,11 +194,6 @@ def precondition(
     return decorate
 
 
-def claim_name(function: str) -> str:
-    """Return the name of the claim measured by a function with this name: `shift_by_one` gives `shift-by-one`."""
-    return function.strip("_").replace("_", "-")
-
-
 def _words_of(name: str, function: Callable[..., Any], case: Mapping[str, Any]) -> tuple[str, str]:
     """Return a claim's statement and how it is measured, from the docstring of its function."""
     try:
@@ -261,10 +256,7 @@ def judge(
 
     Errors: `SpecError` that names the claim, for a value of a type other than `Measured`.
     """
-    found = _measurement(measured)
-    if found is None:
-        problem = f"its measure returned {type(measured).__name__}"
-        raise SpecError(f"claim.{claim.id}", problem, "return a tensor [seed], a number, None or a Measurement")
+    found = _measurement(claim, measured)
     units = found.units
     if found.value is not None and not units and found.interval is None:
         units = (found.value,)
@@ -285,7 +277,7 @@ def as_control(claim: Claim, measured: Measured) -> Control:
     return Control(result.value, result.spread or "")
 
 
-def _measurement(measured: Any) -> Measurement | None:
+def _measurement(claim: Claim, measured: Any) -> Measurement:
     if isinstance(measured, Measurement):
         return measured
     if isinstance(measured, Tensor) and measured.ndim <= 1:
@@ -294,4 +286,5 @@ def _measurement(measured: Any) -> Measurement | None:
         return Measurement(measured.slope, interval=(measured.low, measured.high))
     if measured is None or (isinstance(measured, Real) and not isinstance(measured, bool)):
         return Measurement(None if measured is None else float(measured))
-    return None
+    problem = f"its measure returned {type(measured).__name__}"
+    raise SpecError(f"claim.{claim.id}", problem, "return a tensor [seed], a number, None or a Measurement")

@@ -50,12 +50,9 @@ def with_controls(
     its note names the error.
 
     Args:
-        study: the study
-        findings: its findings under one of its profiles
-        store: the store for the runs of the controls; by default the folder `runs`
+        study, findings: the study, and its findings under one of its profiles
+        store, device, report: for the runs of the controls, as for `run_study`
         trained: the runs behind the findings, in the order of the experiments
-        device: `cpu` or `cuda`
-        report: called with the progress
 
     Errors: as `anchorlab.engine.run`.
     """
@@ -64,7 +61,7 @@ def with_controls(
     if not experiments:
         return findings
     elsewhere = other_experiments(study, findings.profile, trained) if trained else {}
-    show = None if report is None else partial(_renamed, report)
+    show = None if report is None else lambda status: report(replace(status, label="controls"))
     runs = run_with_parts([*experiments, *elsewhere.values()], Store.of(store), (), device=device, report=show)
     untrained, others = runs[: len(experiments)], dict(zip(elsewhere, runs[len(experiments) :], strict=True))
     setting = study.profile(findings.profile).setting
@@ -179,7 +176,3 @@ def _attempt(compute: Callable[[], Any]) -> Any:
         raise
     except Exception as error:  # noqa: BLE001 - an analysis may fail in any way on members that learned nothing
         return Control(None, f"fails: {type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": "))
-
-
-def _renamed(report: Callable[[Status], None], status: Status) -> None:
-    report(replace(status, label="controls"))

@@ -47,19 +47,14 @@ def curves(
         learned: the level that counts as learned, drawn as a dashed line
     """
 
-    return _AlongTraining(
-        lambda seen: kit.training_curves(
-            title,
-            {run.experiment.label: run for run in seen.runs.values()},
-            split,
-            metric,
-            caption=caption,
-            y_label=y_label,
-            log_y=log_y,
-            references=() if learned is None else [Reference("learned", learned)],
-        ),
-        ([split], [metric]),
-    )
+    style: dict[str, Any] = {"caption": caption, "y_label": y_label, "log_y": log_y}
+    levels = () if learned is None else [Reference("learned", learned)]
+
+    def draw(seen: Reading) -> LineFigure:
+        runs = {run.experiment.label: run for run in seen.runs.values()}
+        return kit.training_curves(title, runs, split, metric, references=levels, **style)
+
+    return _AlongTraining(draw, ([split], [metric]))
 
 
 def split_curves(

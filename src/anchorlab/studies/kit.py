@@ -161,17 +161,8 @@ def curves_against(
     references: Sequence[Reference] = (),
 ) -> LineFigure:
     """Return the figure of values `[member x]` against a quantity: a curve with its range over seeds for each label."""
-    return LineFigure(
-        title=title,
-        caption=caption,
-        x_label=x_label,
-        y_label=y_label,
-        lines=tuple(line(label, x, values) for label, values in curves.items()),
-        log_x=log_x,
-        log_y=log_y,
-        y_range=y_range,
-        references=tuple(references),
-    )
+    lines = tuple(line(label, x, values) for label, values in curves.items())
+    return LineFigure(title, caption, x_label, y_label, lines, log_x, log_y, y_range, tuple(references))
 
 
 def attention_maps(
@@ -206,10 +197,6 @@ def mean_table(
     title: str, caption: str, heading: str, rows: Mapping[str, Mapping[str, Float[Tensor, "member"]]]
 ) -> Table:
     """Return a table of means over seeds, with named columns and a row for each label under `heading`."""
-    columns = next(iter(rows.values()))
-    return Table(
-        title=title,
-        caption=caption,
-        columns=(heading, *columns),
-        rows=tuple((label, *(float(row[name].mean()) for name in columns)) for label, row in rows.items()),
-    )
+    names = next(iter(rows.values()))
+    means = {name: [float(row[name].mean()) for row in rows.values()] for name in names}
+    return column_table(title, caption, {heading: rows, **means})

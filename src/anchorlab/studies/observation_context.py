@@ -8,10 +8,6 @@ from anchorlab.engine import Status
 from anchorlab.language.endpoint import Access
 
 
-def no_report(status: Status) -> None:
-    """Take a status and show nothing."""
-
-
 @dataclass(frozen=True)
 class ObservationContext:
     """The second argument of `Study.observe`, after the setting.
@@ -27,7 +23,7 @@ class ObservationContext:
     """
 
     folder: Path
-    report: Callable[[Status], None] = no_report
+    report: Callable[[Status], None] = lambda status: None
     device: str = "cpu"
     download: bool = False
     answers: Path | None = None

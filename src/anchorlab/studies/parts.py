@@ -24,21 +24,16 @@ from anchorlab.training import TrainedRun
 
 
 def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> Path:
-    """Write a finished run of one member as a part into the store at `root`; return its folder.
+    """Write a finished run of one member, with its weights, as a part into the store at `root`; return its folder.
 
-    Args:
-        study: the study whose claims are judged on it
-        profile: the profile whose experiment the run is
-        run: the run, with its weights
-        root: the folder of the store of parts
+    `study` judges its claims on the part; the run is an experiment of its `profile`.
 
     Errors: `SpecError` for a run of several members, and for a study that does not say what its claims read of weights;
     `StoreError` for a run without weights.
     """
     if study.keeps is None:
-        raise SpecError(
-            "study", f"{study.name} has no parts", "let it say what its claims read of weights: Study(keeps=)"
-        )
+        remedy = "let it say what its claims read of weights: Study(keeps=)"
+        raise SpecError("study", f"{study.name} has no parts", remedy)
     if len(run.experiment.members) != 1:
         raise SpecError("run", f"has {len(run.experiment.members)} members", "make a part of a single seed")
     study.keeps(run, study.profile(profile).setting)

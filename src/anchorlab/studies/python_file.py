@@ -82,7 +82,5 @@ def _line(error: BaseException, path: Path) -> int | None:
     place = path.resolve()
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == place:
         return error.lineno
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == place
-    ]
-    return lines[-1] if lines else None
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in reversed(frames) if Path(frame.filename).resolve() == place), None)

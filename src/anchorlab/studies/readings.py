@@ -156,13 +156,8 @@ def crossing(
 ) -> Quantity[Float[Tensor, "member"]]:
     """Declare the optimiser step at which a metric first passes a level; infinite for a member that never does.
 
-    Between two evaluations the metric is taken to change linearly.
-
-    Args:
-        split, metric: as in `anchorlab.studies.at_end`
-        level: the level
-        falling: whether the metric passes it from above
-        heading: the name in tables
+    With `falling`, the metric passes it from above. Between two evaluations the metric is taken to change linearly.
+    `split` and `metric` are as in `anchorlab.studies.at_end`.
     """
 
     def read(run: TrainedRun) -> Float[Tensor, "member"]:

@@ -41,12 +41,9 @@ class Chosen:
     def studies(
         self, profile: str, options: Mapping[str, Any], seeds: tuple[int, ...] | None = None
     ) -> list[Study[Any]]:
-        """Return the changed study, or one for each combination of values if several are listed.
+        """Return the study changed for a profile, or one for each combination of values if several are listed.
 
-        Args:
-            profile: the profile to run
-            options: further values by path, which override the file's
-            seeds: override the file's
+        `options` are further values by path; these and `seeds` override the file's.
 
         Errors: `SpecError` that names the field, before anything is trained.
         """

@@ -21,8 +21,7 @@ def over_shared(
     Args:
         rows: the values of each seed, or other unit, in each condition; empty for not measured
         taken: reduces rows `[seed *condition]`, for any number of seeds, to one number
-        of: the name of the units, in the plural
-        detail: other details in words
+        of, detail: as in `over`
     """
     if not len(rows):
         return Measurement(None, detail=detail)

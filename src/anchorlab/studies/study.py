@@ -10,13 +10,12 @@ from inspect import cleandoc
 from typing import Any, Generic
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Claim, ClaimResult, Findings, Table, provenance
+from anchorlab.findings import Claim, ClaimResult, Figure, Findings, Table, provenance
 from anchorlab.findings.claims import SMOKE
 from anchorlab.findings.provenance import counted_seeds, seeds_text
 from anchorlab.findings.statements import Statement, Statements, where_met
 from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
-from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.draws import Draw, Drawn
 from anchorlab.studies.in_words import in_words
@@ -47,6 +46,16 @@ SMOKE_NOTE = "The smallest setting that exercises the code."
 
 def metrics_alone(run: TrainedRun, setting: object) -> None:
     """Take no readings, for a study whose claims read metrics alone."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The drawings of a study's runs or observation; `seen` is the input of the claims' measures."""
+
+    seen: Any
+    figures: Sequence[Figure]
+    tables: Sequence[Table]
+    views: Sequence[AttentionView]
 
 
 @dataclass(frozen=True)
@@ -95,9 +104,8 @@ class Study(Generic[Setting]):
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):
-            raise SpecError(
-                "study.name", f"{self.name!r} is not a name such as own/width", "use letters, digits, dashes"
-            )
+            problem = f"{self.name!r} is not a name such as own/width"
+            raise SpecError("study.name", problem, "use letters, digits, dashes")
         if not (self.doc or "").strip():
             raise SpecError("study.doc", "has no title", "begin the module with a docstring and pass __doc__")
         if (self.reads is None) == (self.observe is None):
@@ -123,11 +131,9 @@ class Study(Generic[Setting]):
                 continue
             for name in profile.paper if isinstance(profile.paper, tuple) else ("",):
                 if name not in names:
-                    raise SpecError(
-                        f"study.profiles.{key}.paper",
-                        f"{name or profile.paper!r} is not a claim of the study",
-                        f"give True, False or a tuple of {', '.join(names)}",
-                    )
+                    problem = f"{name or profile.paper!r} is not a claim of the study"
+                    remedy = f"give True, False or a tuple of {', '.join(names)}"
+                    raise SpecError(f"study.profiles.{key}.paper", problem, remedy)
         if self.smoke is not None:
             object.__setattr__(self, "profiles", {**self.profiles, SMOKE: Profile(self.smoke, SMOKE_NOTE)})
 
@@ -145,13 +151,9 @@ class Study(Generic[Setting]):
     @cached_property
     def statements(self) -> Statements:
         """The claims as plain values, without their measures."""
-        return Statements(
-            self.name,
-            tuple(Statement(self.claim(one), one.own, one.of) for one in self.claims),
-            {name: profile.paper for name, profile in self.profiles.items()},
-            self.has_own_claims,
-            seeds_text(self.chosen_on),
-        )
+        claims = tuple(Statement(self.claim(one), one.own, one.of) for one in self.claims)
+        papers = {name: profile.paper for name, profile in self.profiles.items()}
+        return Statements(self.name, claims, papers, self.has_own_claims, seeds_text(self.chosen_on))
 
     def claim(self, measure: Measure[Any]) -> Claim:
         """Return the claim of one of the study's measures as a plain value."""
@@ -260,12 +262,7 @@ class Study(Generic[Setting]):
         The varied study has every profile of this one, and its title and notes list the changes. Its findings are kept
         under `name`, by default this study's with the changes, such as `anchor/identity-heads-3`. If only the seeds
         change, the claims remain the paper's; otherwise they are hypotheses of your own, `supported` or `not
-        supported`.
-
-        Args:
-            values: new values by path
-            seeds: new seeds of all members, or their number
-            name: the name of the new study
+        supported`. `seeds` are the new seeds of all members, or their number.
 
         Errors: `SpecError` for no change, and for a study that trains nothing; errors of
             `anchorlab.studies.vary.changed` are raised when the experiments are made.
@@ -345,12 +342,9 @@ class Study(Generic[Setting]):
 
     def _drawn(self, found: Reading | Observed[Any]) -> Analysis:
         drawn = [one for draw in self.draws for one in _listed(draw(found))]
-        return Analysis(
-            found.seen,
-            figures=[one for one in drawn if not isinstance(one, Table | AttentionView)],
-            tables=[one for one in drawn if isinstance(one, Table)],
-            views=[one for one in drawn if isinstance(one, AttentionView)],
-        )
+        figures = [one for one in drawn if not isinstance(one, Table | AttentionView)]
+        tables = [one for one in drawn if isinstance(one, Table)]
+        return Analysis(found.seen, figures, tables, [one for one in drawn if isinstance(one, AttentionView)])
 
     def judge_again(self, findings: Findings) -> Findings:
         """Judge findings of this study again by its present claims: values stay; words, bands and scopes are new.
@@ -361,12 +355,9 @@ class Study(Generic[Setting]):
         return replace(judged, title=self.title, summary=self._summary_of(findings.profile))
 
     def judge(self, seen: Any, profile: str, untrained: Any = None) -> tuple[ClaimResult, ...]:
-        """Judge the claims on what a study saw; claims whose precondition is not met have no value.
+        """Judge the claims on what a study saw under a profile; claims whose precondition is not met have no value.
 
-        Args:
-            seen: the input of the measures
-            profile: the profile that produced it
-            untrained: the measures' input from an untrained model; None for no such control
+        `seen` is the input of the measures, `untrained` the same of an untrained model; None for no such control.
         """
         results = []
         for measure in self.claims:

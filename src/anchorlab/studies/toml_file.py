@@ -104,11 +104,7 @@ class SweepFile(_File):
 
 
 def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[str, list[Any]]]:
-    """Read a sweep from a TOML file; return its study, and its values by path.
-
-    Args:
-        path: the file
-        seeds: override the file's
+    """Read a sweep from a TOML file, whose seeds `seeds` overrides; return its study, and its values by path.
 
     Errors: `SpecError` that names the file and the field.
     """

@@ -65,7 +65,10 @@ def sweep_study(
     base = Experiment(chosen, model or quick_model(), recipe or quick_recipe(1000), Members.of(seeds))
     if metric not in base.metrics:
         raise unknown_name("metric", metric, base.metrics, "metric")
-    experiments = [_at_point(base, dict(zip(vary, point, strict=True))) for point in product(*vary.values())]
+    experiments = [
+        with_values(base, dict(zip(vary, point, strict=True)), ", ".join(_words(list(vary), point)), at="vary.")
+        for point in product(*vary.values())
+    ]
     title = f"{chosen.name or chosen.family}: {metric} against {joined([*map(quantity, vary)])}"
 
     def drawn(seen: Reading) -> list[Figure | Table]:
@@ -100,10 +103,6 @@ def _name(vary: Vary, metric: str, experiments: Sequence[Experiment]) -> str:
     settings = "".join((metric, *vary, *(one.cell.address for one in experiments)))
     words = "-by-".join(re.sub(r"\W+", "-", quantity(path)) for path in vary)
     return f"sweep/{words}-{sha256(settings.encode()).hexdigest()[:6]}"
-
-
-def _at_point(base: Experiment, point: Mapping[str, Value]) -> Experiment:
-    return with_values(base, point, ", ".join(_words(list(point), list(point.values()))), at="vary.")
 
 
 def _figures(title: str, vary: Vary, scores: Mapping[str, Tensor], metric: str) -> list[Figure]:

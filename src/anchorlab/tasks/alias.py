@@ -42,10 +42,9 @@ class AliasTable:
         for row in range(states):
             _pair_up(share[row], keep[row], alias[row])
         # Scaling a float64 by a power of two is exact. At the largest threshold, a column always gives its own outcome.
-        scale = 2.0 ** (64 - bits)
-        threshold = np.where(keep >= 1.0, 0, (np.minimum(keep, 1.0 - 2.0**-53) * scale).astype(np.uint64))
+        threshold = (np.minimum(keep, 1.0 - 2.0**-53) * 2.0 ** (64 - bits)).astype(np.uint64)
         threshold[keep >= 1.0] = np.uint64(1 << (64 - bits))
-        return cls(threshold.astype(np.uint64).ravel(), alias.astype(np.int64).ravel(), bits, outcomes)
+        return cls(threshold.ravel(), alias.astype(np.int64).ravel(), bits, outcomes)
 
     def draw(self, generator: Generator, states: Int[np.ndarray, "batch"]) -> Int[np.ndarray, "batch"]:
         """Return one outcome for each entry of `states`, drawn independently from that state's distribution."""

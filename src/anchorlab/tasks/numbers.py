@@ -10,18 +10,13 @@ def _split(value: Any) -> Any:
 
 
 def _split_lists(value: Any) -> Any:
-    if isinstance(value, str):
-        return [_split(part) for part in value.split(";") if part.strip()]
-    return value
+    return [_split(part) for part in value.split(";") if part.strip()] if isinstance(value, str) else value
 
 
 def _split_pairs(value: Any) -> Any:
-    if isinstance(value, str):
-        return _split_lists(value)
-    one_pair = (
-        isinstance(value, list | tuple) and len(value) == 2 and not any(isinstance(v, list | tuple) for v in value)
-    )
-    return [value] if one_pair else value
+    value = _split_lists(value)
+    pair = isinstance(value, list | tuple) and len(value) == 2 and not any(isinstance(v, list | tuple) for v in value)
+    return [value] if pair else value
 
 
 Numbers = Annotated[tuple[int, ...], BeforeValidator(_split)]

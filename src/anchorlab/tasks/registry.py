@@ -96,10 +96,7 @@ def task_names() -> tuple[str, ...]:
 
 
 def task_description(name: str) -> str:
-    """Return the one-line description of a registered task.
-
-    Errors: `SpecError` for an unknown name.
-    """
+    """Return the one-line description of a registered task. Errors: `SpecError` for an unknown name."""
     return (inspect.getdoc(task_factory(name)[0]) or "").splitlines()[0]
 
 

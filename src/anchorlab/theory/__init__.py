@@ -1,6 +1,7 @@
 """Provable results about models and training, with numerical checks."""
 
 from anchorlab.theory.attention_gradient import LeadingOrder, first_step, key_query_gradient, leading_order
+from anchorlab.theory.compiled.chains import retrieval_circuit
 from anchorlab.theory.information_flow import Flow, depth_by_runs, least_depth, lower_bound
 from anchorlab.theory.one_layer import OneLayer
 from anchorlab.theory.one_step import (
@@ -22,5 +23,4 @@ from anchorlab.theory.rank_one_flow import (
     lemma_a_offset,
     rank_one_coefficient,
 )
-from anchorlab.theory.retrieval_circuit import retrieval_circuit
 from anchorlab.theory.uniform_recall import CountMoments, Sequences, UniformRecall

@@ -17,14 +17,7 @@ from numpy.random import Generator
 
 from anchorlab.theory import one_step
 from anchorlab.theory.one_layer import OneLayer
-from anchorlab.theory.uniform_recall import (
-    NOISE_KIND,
-    OTHER_KIND,
-    TRIGGER,
-    TRIGGER_KIND,
-    Sequences,
-    UniformRecall,
-)
+from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, Sequences, UniformRecall
 
 
 def first_step(law: UniformRecall, learning_rate: float) -> OneLayer:

@@ -71,8 +71,7 @@ def value_gradient(sample: Sequences, tokens: int) -> Float[np.ndarray, "output 
 def value_squares(sample: Sequences, tokens: int) -> Float[np.ndarray, "output token"]:
     """Return the mean square of the sequences' contributions to `value_gradient`; `tokens` is N."""
     squares, plain = (sample.counts(tokens) / len(sample.tokens)) ** 2, 1 / (tokens + 1)
-    answered = np.eye(tokens + 1)[sample.targets]
-    of_answered = answered.T @ squares / sample.targets.size
+    of_answered = np.eye(tokens + 1)[sample.targets].T @ squares / sample.targets.size
     return np.asarray(squares.mean(axis=0) * plain**2 + (1 - 2 * plain) * of_answered)
 
 

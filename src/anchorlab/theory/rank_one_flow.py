@@ -69,7 +69,8 @@ class Margins:
 def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
     """Return the margins of the flow from W = 0 at the given times, to a relative accuracy of about 1e-9.
 
-    Errors: `SpecError` for an alpha outside (0, 1), and for times that are negative or not strictly ascending.
+    Errors: `SpecError` for an alpha outside (0, 1), as in every function here, and for times that are negative or not
+    strictly ascending.
     """
     from scipy.integrate import solve_ivp  # half a second, which commands that need no flow would wait for
 
@@ -88,10 +89,7 @@ def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
 
 
 def b_limit(alpha: float) -> float:
-    """Return the limit of b for t → ∞ under either law: log(α / (1 - α)).
-
-    Errors: `SpecError` for an alpha outside (0, 1).
-    """
+    """Return the limit of b for t → ∞ under either law: log(α / (1 - α))."""
     return float(np.log(check_alpha(alpha) / (1 - alpha)))
 
 
@@ -100,8 +98,6 @@ def a_offset(alpha: float, law: Law = "derived") -> float:
 
     P(wrong) decays as 1 / t, so slowly that b stays at equilibrium: to first order db/dt = 0 gives
     (6 κ + 2) (P(noise) - α) = -4 P(wrong), and then da/dt = -c P(wrong) = -c (1 - α) exp a.
-
-    Errors: `SpecError` for an alpha outside (0, 1).
     """
     check_alpha(alpha)
     speed = _NOISE_SPEED[law]
@@ -109,18 +105,12 @@ def a_offset(alpha: float, law: Law = "derived") -> float:
 
 
 def lemma_a_offset(alpha: float) -> float:
-    """Return the limit of a + log t in Lemma E.3: -log((1 - α) (4 - 2 α)); the lemma sets b to its limit too early.
-
-    Errors: `SpecError` for an alpha outside (0, 1).
-    """
+    """Return the limit of a + log t in Lemma E.3: -log((1 - α) (4 - 2 α)); the lemma sets b to its limit too early."""
     return float(-np.log((1 - check_alpha(alpha)) * (4 - 2 * alpha)))
 
 
 def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:
-    """Return C in P(noise) → C t^(-1/2) at rank 1. The noise margin is a / 2 there, so C = exp(`a_offset` / 2).
-
-    Errors: `SpecError` for an alpha outside (0, 1).
-    """
+    """Return C in P(noise) → C t^(-1/2) at rank 1. The noise margin is a / 2 there, so C = exp(`a_offset` / 2)."""
     return float(np.exp(a_offset(alpha, law) / 2))
 
 

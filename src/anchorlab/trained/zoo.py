@@ -1,7 +1,6 @@
 """The zoo: small ensembles that are trained already, as runs that the package ships."""
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -50,7 +49,7 @@ def zoo(name: str | None = None) -> "TrainedRun | polars.DataFrame":
 
     Errors: `SpecError` for an unknown name, with the nearest known one.
     """
-    known = _entries()
+    known: list[dict[str, Any]] = json.loads(FILE.read_text("utf-8"))
     if name is None:
         import polars as pl
 
@@ -59,9 +58,3 @@ def zoo(name: str | None = None) -> "TrainedRun | polars.DataFrame":
     if name not in addresses:
         raise unknown_name("name", name, addresses, "model of the zoo")
     return TrainedRun(Store(ROOT).find(addresses[name]))
-
-
-@cache
-def _entries() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(FILE.read_text("utf-8"))
-    return found

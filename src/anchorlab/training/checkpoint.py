@@ -63,22 +63,15 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
         plan: the members of each chunk, by index in the run
     """
     chunks = [directory.chunk(index) for index in range(len(plan))]
-    results = [chunk.result() for chunk in chunks]
-    rows = [
-        (members[row[0]], *row[1:]) for result, members in zip(results, plan, strict=True) for row in result["rows"]
-    ]
+    results = [(members, chunk.result()) for members, chunk in zip(plan, chunks, strict=True)]
+    rows = [(members[row[0]], *row[1:]) for members, result in results for row in result["rows"]]
     steps = _merge_checkpoints(directory, experiment, chunks) if experiment.trained else []
-    made_by = [
-        {"members": list(members), **result.get("made_by", {})} for members, result in zip(plan, results, strict=True)
-    ]
+    made_by = [{"members": list(members), **result.get("made_by", {})} for members, result in results]
     directory.finish(metrics_frame(rows), made_by, checkpoints=steps)
 
 
 def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> list[int]:
-    """Merge the chunks' checkpoints step by step, and return the steps.
-
-    Earlier checkpoints of the chunks are removed on the way, so the disk never holds all checkpoints twice.
-    """
+    """Merge the chunks' checkpoints and return the steps; earlier ones are removed, so that none is held twice."""
     kept = [chunk.checkpoints() for chunk in chunks]
     unit, end = experiment.steps_per_unit, max(max(files) for files in kept)
     due = [

@@ -134,11 +134,10 @@ def _held(experiment: Experiment) -> dict[str, int]:
     else:
         field, drawn = "recipe.batch", max(STREAM_DRAW, recipe.batch)
     sequence = _bytes_per_sequence(task, number)
-    evaluated = len(task.splits) * recipe.evaluation.size
     return {
         "model": state_bytes(experiment) + number * parameter_count(experiment),  # the second term: gradients
         field: drawn * sequence,
-        "recipe.evaluation.size": evaluated * sequence,
+        "recipe.evaluation.size": len(task.splits) * recipe.evaluation.size * sequence,
     }
 
 

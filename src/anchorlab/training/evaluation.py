@@ -65,17 +65,8 @@ class Row(NamedTuple):
 class Evaluator:
     """Measure all members on sequences of each split, drawn once from each member's own data stream.
 
-    With a fixed sample, the split `train` is measured on the sample's first sequences; with a stream, on new sequences.
-
-    Args:
-        task: draws the sequences and scores the predictions
-        evaluation: splits, number of sequences and edits
-        members: the members, whose data streams are used
-        device: where the sequences are kept
-        dtype: the precision of real-valued inputs and targets
-        mixed: whether products run in bfloat16
-        fixed: the training feed if it is a fixed sample, else None
-        loss: the recipe's loss, which is measured too, if it has one
+    The split `train` is measured on the first sequences of the feed `fixed`, if training has a fixed sample, else on
+    new sequences. The recipe's own `loss`, if it has one, is measured too. With `mixed`, products run in bfloat16.
     """
 
     def __init__(
@@ -150,20 +141,14 @@ class Evaluator:
         }
 
     def _first_blocks(self, ensemble: Ensemble) -> list[int]:
-        known = list(ensemble.weights)
-        return [first_changed_block(ensemble.template, known, edits) for edits in self.edits.values()]
+        return [first_changed_block(ensemble.template, [*ensemble.weights], each) for each in self.edits.values()]
 
     def _measure_member(
         self, ensemble: Ensemble, variants: Sequence[Mapping[str, Tensor]], first: Sequence[int], batch: Batch
     ) -> list[dict[str, Shaped[Tensor, "batch scored"]]]:
-        """Return each metric at each scored position, for each variant of one member's weights.
+        """Return each metric at each scored position, for each variant of one member's weights, unedited ones first.
 
-        Args:
-            ensemble: provides the architecture
-            variants: one member's weights by name, unedited ones first
-            first: for each variant the first block that it changes; the stream that enters that block is computed only
-                once, with the unedited weights
-            batch: the sequences
+        `first` is the first block that each variant changes: the stream before it is computed once, unedited.
         """
         template, outputs = ensemble.template, [list[Tensor]() for _ in variants]
         shared = {f"blocks.{block}.hook_resid_pre" for block in first if block > 0}
@@ -261,10 +246,7 @@ def first_changed_block(template: nn.Module, known: Sequence[str], edits: Sequen
 
 
 def _group_shares(batch: Batch, dtype: torch.dtype) -> dict[str, Float[Tensor, "batch scored"]]:
-    """Return the weight of each scored position in the mean over `all` sequences and over each group in the batch.
-
-    The weights of a group sum to 1.
-    """
+    """Return the weights, of sum 1, of the scored positions in the mean over `all` sequences and over each group."""
     everywhere = torch.ones(batch.targets.shape[:2], dtype=dtype, device=batch.inputs.device)
     scored = everywhere if batch.weights is None else batch.weights.to(dtype)
     counted = {"all": scored}
@@ -274,10 +256,7 @@ def _group_shares(batch: Batch, dtype: torch.dtype) -> dict[str, Float[Tensor, "
 
 
 def _stack_tensors(batches: Sequence[Batch], longest: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tensors of one batch per member, stacked by name, and the axes over which to map them.
-
-    Members with fewer sequences than others, or than `longest`, are padded with zeros, which do not count in any mean.
-    """
+    """Return one batch per member as stacked tensors, padded with zeros to `longest`, and the axes to map over."""
     first = batches[0]
     names = [name for name in ("inputs", "targets", "answers", "weights", "group") if getattr(first, name) is not None]
     tensors: dict[str, Any] = {name: _stacked([getattr(one, name) for one in batches], longest) for name in names}
@@ -303,6 +282,5 @@ def _stack_shares(
 
 
 def _stacked(values: Sequence[Shaped[Tensor, "_ ..."]], longest: int) -> Shaped[Tensor, "member longest ..."]:
-    first = values[0]
-    nothing = first.new_zeros(longest, *first.shape[1:])
+    nothing = values[0].new_zeros(longest, *values[0].shape[1:])
     return pad_sequence([*values, nothing], batch_first=True)[:-1]

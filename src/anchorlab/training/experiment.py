@@ -134,10 +134,7 @@ class Experiment:
             raise SpecError("model.kind", problem, "use 'decoder' or 'lstm'")
 
     def _check_output(self, template: nn.Module) -> None:
-        """Raise `SpecError` if a user module's predictions do not have the axes and the width that the task needs.
-
-        anchorlab's own models are built for the task's shape and need no check.
-        """
+        """Raise `SpecError` if a user module's predictions lack the task's axes or width; ours are built with them."""
         if isinstance(template, Model):
             return
         template = build(self.model, self.task.shape)

@@ -34,8 +34,7 @@ _OVERRIDDEN = {
 def quantity(path: str) -> str:
     """Return a field's readable name, such as `learning rate` for `recipe.optimiser.learning_rate`."""
     parts = path.split(".")
-    named = parts[-2] if parts[-1] == "all" and len(parts) > 1 else parts[-1]
-    return named.replace("_", " ")
+    return parts[-2 if parts[-1] == "all" and len(parts) > 1 else -1].replace("_", " ")
 
 
 def values_by_path(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,13 +68,9 @@ class RowOptimiser:
         step: Float[Tensor, ""],
         active: Bool[Tensor, "member"],
     ) -> None:
-        """Update the weights of all active members.
+        """Update the weights of all `active` members; others keep their weights and state.
 
-        Args:
-            gradients: the gradient of each weight, by name
-            factor: multiplies the learning rates, in float64
-            step: the number of the optimiser step, from 0, in float64
-            active: for each member whether it is updated; others keep their weights and state
+        `factor` multiplies the learning rates, and `step` is the number of the optimiser step, from 0; both in float64.
         """
         self._update(self.flat.gather(gradients), factor, step, active)
 

@@ -69,10 +69,8 @@ def _recipe(task: Task, fields: Mapping[str, Any]) -> Recipe:
             if name in optimiser:
                 raise SpecError(f"recipe.{name}", "is given for the optimiser too", "give it once")
             changes["optimiser"] = {**optimiser, name: changes.pop(name)}
-    duration = str(changes.get("duration", ""))
-    default = (
-        default_recipe(task, int(duration)) if re.fullmatch("[1-9][0-9]{0,17}", duration) else default_recipe(task)
-    )
+    steps = re.fullmatch("[1-9][0-9]{0,17}", str(changes.get("duration", "")))
+    default = default_recipe(task, int(steps[0])) if steps else default_recipe(task)
     return Recipe.parse(merged(default.model_dump(mode="json"), _with_lists(changes, Recipe)), "recipe")
 
 

@@ -129,9 +129,7 @@ def common(experiment: Experiment) -> str | None:
     recipe = experiment.recipe
     if experiment.start is not None or recipe.stop is not None or not is_tiny(experiment):
         return None
-    if recipe.loss is not None:  # torch may be unable to map it over members
-        return None
-    if not isinstance(experiment.template, Model):
+    if recipe.loss is not None or not isinstance(experiment.template, Model):  # torch may be unable to map a user's own
         return None
     spec = experiment.cell.spec
     # blank the numbers that may differ between members, and compare everything else as text
@@ -175,8 +173,7 @@ def fit_joined(
         fitting: `fit`, with the arguments that say where and how
     """
     keeper = JoinedKeeper(keepers, experiments, places, states)
-    trained = fitting(join(experiments, places), keeper=keeper, idle=keeper.idle)
-    return divided(trained.rows, keeper.shares)
+    return divided(fitting(join(experiments, places), keeper=keeper, idle=keeper.idle).rows, keeper.shares)
 
 
 def _numbers(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
@@ -195,13 +192,7 @@ def _numbers(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
 
 
 class JoinedKeeper:
-    """A `Keeper` for joined experiments: hands each experiment's share to the experiment's own keeper.
-
-    Args:
-        keepers: one keeper per experiment
-        experiments, places: as for `join`
-        states: the state that each keeper has loaded, all of the same step; all None at the beginning
-    """
+    """A `Keeper` for joined experiments: hands each experiment's share to its own keeper. Args: as for `fit_joined`."""
 
     def __init__(
         self,

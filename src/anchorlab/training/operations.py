@@ -1,7 +1,5 @@
 """Count what a forward pass computes: operations called, floating-point operations, and bytes moved."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from anchorlab.models import ModelSpec
+from anchorlab.models.cpu import with_threads
 from anchorlab.models.model import predict
 from anchorlab.tasks import Task
 from anchorlab.training.experiment import template_of
@@ -34,13 +33,9 @@ class Operations(NamedTuple):
 def forward_operations(
     model: ModelSpec, task: Task, sequences: int, training: bool = True, first_block: int = 0
 ) -> Operations:
-    """Return what a forward pass over some sequences computes, from `first_block` on.
+    """Return what a forward pass over a number of sequences computes, from `first_block` on.
 
-    Args:
-        model, task: the architecture and the sequences
-        sequences: the number of sequences in the pass
-        training: whether the loss of training is computed, which may score other positions than an evaluation
-        first_block: the first block that is computed, with all that comes after it
+    With `training` it scores the positions of training's loss, which may be others than those of an evaluation.
     """
     _, few, more = _counts(model, task, training and _scores_more(task), first_block)
     return Operations(few.calls, *(_line(*pair, sequences) for pair in zip(few[1:], more[1:], strict=True)))
@@ -78,7 +73,8 @@ def _counts(model: ModelSpec, task: Task, training: bool, first_block: int = 0) 
         counter = _Counter(f"blocks.{first_block}.hook_resid_pre")
         # a model that visits its sites may compute more
         others: dict[str, Any] = {"tap": counter.tap} if first_block else {}
-        with torch.no_grad(), _one_thread(), counter:
+        # on one thread: for a few sequences, threads wait for each other longer than they work
+        with torch.no_grad(), with_threads(1), counter:
             predict(template, batch.inputs, batch.positions, weights, **others)
         both = zip(counter.so_far, counter.before, strict=True)
         found.append(Operations(*(all_of_it - before for all_of_it, before in both)))
@@ -91,23 +87,8 @@ def _any(value: Tensor) -> Tensor:
     return make(value.shape, dtype=value.dtype)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread inside `with`: for a few sequences, threads wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Count calls, floating-point operations of matrix products (by torch's formulas), and bytes read and written.
-
-    Torch's own `FlopCounterMode` counts the same products and imports its compiler, which takes longer than a small
-    training.
-    """
+    """Count calls, products by torch's formulas, and bytes; torch's `FlopCounterMode` would import its compiler."""
 
     def __init__(self, site: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -109,13 +109,9 @@ class StackedOptimiser:
 
     @torch.no_grad()
     def update_member(self, member: int, gradients: Sequence[Float[Tensor, "..."]], factor: float, step: int) -> None:
-        """Update one member's weights.
+        """Update one member's weights in optimiser step `step`, from 0; `factor` multiplies the learning rate.
 
-        Args:
-            member: the index of the member
-            gradients: one per weight, in the order of `weights` and without the member axis; may be clipped in place
-            factor: multiplies the learning rate
-            step: the number of the optimiser step, from 0
+        The gradients are in the order of `weights`, without the member axis, and may be clipped in place.
         """
         weights, *state = self._arguments[member]
         grads, scale = [gradient.contiguous() for gradient in gradients], None  # on a CPU the kernels ignore strides

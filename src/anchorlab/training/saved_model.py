@@ -67,8 +67,7 @@ def save_model(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder}: cannot be made: {error.strerror or error}") from error
-    tensors = {**dict(module.named_buffers()), **module.state_dict()}
-    _, written = write_file(folder, WEIGHTS, tensor_pieces(tensors))
+    _, written = write_file(folder, WEIGHTS, tensor_pieces({**dict(module.named_buffers()), **module.state_dict()}))
     saved = SavedModel(
         environment=environment(),
         model=spec.model_dump(mode="json"),

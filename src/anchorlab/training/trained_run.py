@@ -49,16 +49,11 @@ class TrainedRun(Drawable):
 
     def __repr__(self) -> str:
         try:
-            return f"{self.run.label} {self.run.address}: {self._summary}"
+            begin, one = f"{self.run.label} {self.run.address}", self.experiment
         except AnchorlabError as error:  # a damaged run can still be shown
             return f"TrainedRun({str(self.run.path)!r}): {error}"
-
-    @property
-    def _summary(self) -> str:
-        one = self.experiment
         seeds = f"{len(one.members)} seed{'s' if len(one.members) > 1 else ''}"
-        trained = f"{one.steps} steps" if one.trained else "untrained"
-        return f"{one.model!r}, {seeds}, {trained}"
+        return f"{begin}: {one.model!r}, {seeds}, {f'{one.steps} steps' if one.trained else 'untrained'}"
 
     @cached_property
     def experiment(self) -> Experiment:

@@ -174,12 +174,11 @@ class Session:
 
     def _maps(self, name: ExecutionName, device: torch.device) -> bool:
         """Return whether members are mapped. Errors: `SpecError` for `mapped` if torch cannot map the model."""
-        if name == "member" or (name == "auto" and not is_gpu(device) and not mapping_pays(self.experiment)):
+        if name == "member" or (name == "auto" and device.type == "cpu" and not mapping_pays(self.experiment)):
             return False
         if isinstance(self.ensemble.template, Model) and self.recipe.loss is None:
             return True
-        gradients = MappedGradients(self.ensemble, self.experiment.losses, self.mixed)
-        reason = gradients.refusal(self.feed.at(0))
+        reason = MappedGradients(self.ensemble, self.experiment.losses, self.mixed).refusal(self.feed.at(0))
         if reason is None:
             return True
         if name == "mapped":
@@ -254,10 +253,7 @@ class Session:
         self.execution.step(self.feed.at(number), factor, active, number)
 
     def _evaluate_and_checkpoint(self, elapsed: int, last: bool = False) -> None:
-        """Measure the members and keep a checkpoint, each if it is due at the time `elapsed`, or at the end (`last`).
-
-        A step that has been measured is not measured again.
-        """
+        """Measure the members, once a step, and keep a checkpoint, each if due at the time `elapsed` or at the end."""
         measured = bool(self.rows) and self.rows[-1].step == self.step
         if (last or self.recipe.evaluation.due(elapsed)) and not measured:
             rows = self.evaluator.measure(self.ensemble, self.step, self.resting)
@@ -311,16 +307,8 @@ class Session:
         self.rows, self.resting, self.step = list(state.rows), self.resting | state.resting, state.step
 
 
-def is_gpu(device: torch.device) -> bool:
-    """Return whether a device is a GPU, on which all members train at once by default."""
-    return device.type != "cpu"
-
-
 def check_device(device: str | torch.device) -> torch.device:
-    """Return the device of this name.
-
-    Errors: `SpecError` for a device that does not exist, or is neither a CPU nor CUDA.
-    """
+    """Return the device of this name. Errors: `SpecError` if it does not exist, or is neither a CPU nor CUDA."""
     found = existing_device(device)
     if found.type not in ("cpu", "cuda"):
         raise SpecError("device", f"{str(device)!r} cannot train", "use cpu or cuda")

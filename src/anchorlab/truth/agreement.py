@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from anchorlab.lens import Scores
-from anchorlab.lens.landscape import SHARE, Landscape
+from anchorlab.lens.landscape.landscape import SHARE, Landscape
 from anchorlab.rng import torch_generator
 
 if TYPE_CHECKING:

@@ -60,11 +60,9 @@ class Known(Spec):
 def measured(made: Compiled) -> Known:
     """Return what is known of a model. The losses are measured on 256 sequences of its task's last split."""
     units = [unit.name for unit in made.truth.units]
-    found = landscape(made.ensemble, units, task=made.task, progress=False)
-    loss = tuple(found.loss[0].tolist())
-    return Known(
-        name=made.name, variant=made.variant, rotated=made.rotated, seed=made.seed, truth=made.truth, loss=loss
-    )
+    loss = tuple(landscape(made.ensemble, units, task=made.task, progress=False).loss[0].tolist())
+    origin = {name: getattr(made, name) for name in ("name", "variant", "rotated", "seed")}
+    return Known(**origin, truth=made.truth, loss=loss)
 
 
 def known_models(folder: Path | str | None = None) -> dict[str, Known]:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab import lens
-from anchorlab.lens.effects import Metric
+from anchorlab.lens.effects.effects import Metric
 from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import Ensemble

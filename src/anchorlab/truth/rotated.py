@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from anchorlab.models import DecoderSpec
 
 _SPARE = 4  # the stream gets one new direction, for noise, per this many of its own
+_WRITES, _READS = (".W_E", ".W_pos", ".W_O", ".W_out"), (".W_Q", ".W_K", ".W_V", ".W_in", ".W_U")
 
 
 def rotated(
@@ -25,7 +27,10 @@ def rotated(
     spare = -(-spec.width // _SPARE)
     wide = spec.replace(width=spec.width + spare)
     draw = _Draw(generator, spare)
-    found = {name: _widened(name, value, spare) for name, value in weights.items()}
+    found = dict(weights)
+    for name, value in weights.items():  # zeros for new directions of the stream
+        if name.endswith(_WRITES + _READS):
+            found[name] = pad(value, (0, spare) if name.endswith(_WRITES) else (0, 0, 0, spare))
     for name in ("embed.W_E", "pos_embed.W_pos", *(name for name in found if name.endswith("mlp.W_out"))):
         found[name][:, -spare:] = draw.noise(weights[name], weights[name].norm())
     _hide_heads(spec, found, draw)
@@ -34,10 +39,9 @@ def rotated(
         found[name], found[outputs] = found[name][:, order], found[outputs][order]
     stream = draw.orthogonal(wide.width)
     for name, value in found.items():
-        part = name.rpartition(".")[2]
-        if part in ("W_E", "W_pos", "W_O", "W_out"):
+        if name.endswith(_WRITES):
             found[name] = value @ stream
-        elif part in ("W_Q", "W_K", "W_V", "W_in", "W_U"):
+        elif name.endswith(_READS):
             found[name] = stream.T @ value
     return wide, found
 
@@ -62,16 +66,6 @@ class _Draw:
         """Return a uniformly distributed orthogonal matrix. Source: Mezzadri (2007), arXiv math-ph/0609050."""
         parts: tuple[Tensor, Tensor] = torch.linalg.qr(self.normal(size, size))
         return parts[0] * parts[1].diagonal().sign()
-
-
-def _widened(name: str, value: Tensor, spare: int) -> Tensor:
-    """Return a weight with zeros for new directions of the stream."""
-    part = name.rpartition(".")[2]
-    if part in ("W_E", "W_pos", "W_O", "W_out"):
-        return torch.nn.functional.pad(value, (0, spare))
-    if part in ("W_Q", "W_K", "W_V", "W_in", "W_U"):
-        return torch.nn.functional.pad(value, (0, 0, 0, spare))
-    return value
 
 
 def _hide_heads(spec: DecoderSpec, weights: dict[str, Tensor], draw: _Draw) -> None:

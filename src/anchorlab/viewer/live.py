@@ -78,10 +78,8 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
     for block in blocks:
         _check_block(block)
     perceptrons = [block.mlp for block in blocks if isinstance(block.mlp, FeedForward)]
-    if (
-        len({(one.norm_first, one.attn.rotary) for one in blocks}) > 1
-        or len({one.activation for one in perceptrons}) > 1
-    ):
+    forms = {(one.norm_first, one.attn.rotary) for one in blocks}
+    if len(forms) > 1 or len({one.activation for one in perceptrons}) > 1:
         raise _refused("model.blocks", "have different forms")
     parameters = sum(parameter.numel() for parameter in module.parameters())
     if parameters > MOST_PARAMETERS:

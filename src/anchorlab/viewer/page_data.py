@@ -8,17 +8,9 @@ from typing import Any
 
 from anchorlab.findings.view import AttentionView, LiveModel
 
-SCRIPTS = (
-    "model.js",
-    "oracle.js",
-    "parts.js",
-    "maps.js",
-    "scene.js",
-    "circuit.js",
-    "pane.js",
-    "sequence.js",
-    "live.js",
-    "viewer.js",
+SCRIPTS = tuple(
+    f"{name}.js"
+    for name in ("model", "oracle", "parts", "maps", "scene", "circuit", "pane", "sequence", "live", "viewer")
 )
 """The viewer's scripts, in the order of execution."""
 
@@ -37,31 +29,22 @@ def viewer_style() -> str:
 
 def view_json(view: AttentionView) -> str:
     """Return a view as JSON that is safe inside a script element; bytes are in base64."""
-    data = {
-        "title": view.title,
-        "members": view.members,
-        "steps": view.steps,
-        "examples": [
-            {
-                "tokens": [{"text": text, "role": role} for text, role in zip(one.texts, one.roles, strict=True)],
-                "answer": one.answer,
-                "split": one.split,
-                "trace": one.trace,
-            }
-            for one in view.examples
-        ],
-        "layers": view.layers,
-        "heads": view.heads,
-        "length": view.length,
-        "predicted": view.predicted,
-        "weights": b64encode(view.weights).decode(),
-        "labels": view.labels,
-        "recorded_only": view.recorded_only,
-        "causal": view.causal,
-        "scores": [asdict(one) for one in view.scores],
-        **({"live": _live_data(view.live)} if view.live is not None else {}),
-        **({"circuits": [[asdict(path) for path in paths] for paths in view.circuits]} if view.circuits else {}),
-    }
+    names = ("title", "members", "steps", "examples", "layers", "heads", "length", "predicted", "weights", "labels")
+    data = {name: getattr(view, name) for name in (*names, "recorded_only", "causal", "scores")}
+    data["examples"] = [
+        {
+            "tokens": [{"text": text, "role": role} for text, role in zip(one.texts, one.roles, strict=True)],
+            "answer": one.answer,
+            "split": one.split,
+            "trace": one.trace,
+        }
+        for one in view.examples
+    ]
+    data |= {"weights": b64encode(view.weights).decode(), "scores": [asdict(one) for one in view.scores]}
+    if view.live is not None:
+        data["live"] = _live_data(view.live)
+    if view.circuits:
+        data["circuits"] = [[asdict(path) for path in paths] for paths in view.circuits]
     return script_json(data)
 
 

@@ -38,12 +38,9 @@ class TextHeads:
 
 
 def read_texts(model: LanguageModel, texts: str | Sequence[str], title: str | None = None) -> TextHeads:
-    """Run a language model on texts, and return the detectors' table and the view of its heads.
+    """Run a language model (`anchorlab.pretrained`) on texts; return the detectors' table and the view of its heads.
 
-    Args:
-        model: a model from `anchorlab.pretrained`
-        texts: one text, or several
-        title: heading of the view; by default the name of the model
+    The view's `title` is by default the name of the model.
 
     Errors: as `LanguageModel.tokenise`; `SpecError` if no text has two tokens, and for a view above 64 MiB.
     """

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from anchorlab.lens import AttentionRule, Explanation, find_circuit
 from anchorlab.lens.circuits import Assignment, AttentionLosses
-from anchorlab.lens.circuits.losses import ResumedPasses
 from anchorlab.lens.circuits.search import _pruned
 from anchorlab.lens.look import Intervention, Operand
 from anchorlab.lens.look.inputs import as_ensemble
@@ -145,7 +144,7 @@ def test_outputs_are_those_of_whole_passes(ensemble):
 
 
 def test_only_blocks_from_the_first_new_one_on_are_run(ensemble):
-    passes, run = ResumedPasses.of(ensemble, CHAINS.sample("test", 8, seed=0)), []
+    passes, run = AttentionLosses(ensemble, CHAINS, CHAINS.sample("test", 8, seed=0))._resumed, []
     assert passes is not None
 
     def changes(block: int) -> list[Intervention]:
@@ -170,4 +169,5 @@ def test_only_blocks_from_the_first_new_one_on_are_run(ensemble):
 
 def test_models_that_begin_nowhere_are_run_whole():
     one = task("anchor/identity", length=5, anchors=(3,), items=(4, 11), size=12)
-    assert ResumedPasses.of(as_ensemble(FNNSpec(width=4).build(one.shape)), one.sample("test", 2, 0)) is None
+    model = as_ensemble(FNNSpec(width=4).build(one.shape))
+    assert AttentionLosses(model, one, one.sample("test", 2, 0))._resumed is None

@@ -157,8 +157,6 @@ def test_a_position_has_its_first_role(monkeypatch):
     assert found.names == ("asked", "x0-of-pair-1", "key", "absent", "other")
     assert found.cells.tolist() == [[1, 4, 4, 1, 4, 0], [4, 1, 2, 4, 4, 0], [2, 4, 4, 4, 4, 1]]
     assert found.scored.tolist() == [[0], [0], [1]]
-    assert found.occurring(found.cells) == ["asked", "x0-of-pair-1", "key", "other"]
-    assert found.occurring(found.scored) == ["asked", "x0-of-pair-1"]
     none = r"^task: has no roles that tell positions apart; "
     for roles, message in (
         ({}, none + r"define `roles` on it, or choose units='heads'$"),

@@ -221,12 +221,8 @@ def test_named_units_leave_all_others_as_they_are():
 
 def test_progress_counts_subsets_times_sequences():
     told = []
-    landscape(
-        hand_built.stacked(with_backup(), identity_solver()),
-        task=IDENTITY,
-        sequences=10,
-        progress=lambda *at: told.append(at),
-    )
+    both = hand_built.stacked(with_backup(), identity_solver())
+    landscape(both, task=IDENTITY, sequences=10, progress=lambda *at: told.append(at))
     assert told[-1] == (2 * 64 * 10, 2 * 64 * 10)
     assert [done for done, _ in told] == sorted({done for done, _ in told})
 

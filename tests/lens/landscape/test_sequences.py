@@ -69,21 +69,19 @@ def test_submodules_of_any_module():
 def test_what_does_not_fit():
     module, tokens = Sum(), torch.tensor([[0, 1]])
     given = {"positions": [0, 1], "progress": False}
-    with pytest.raises(SpecError, match="units"):
-        landscape_on(module, tokens, tokens, [], **given)
-    with pytest.raises(SpecError, match="units"):
-        landscape_on(module, tokens, tokens, ["first", "first"], **given)
-    with pytest.raises(SpecError, match="subsets"):
-        landscape_on(module, tokens, tokens, [f"unit{at}" for at in range(17)], **given)
-    with pytest.raises(SiteError, match=r"units\.0.*fourth|fourth"):
-        landscape_on(module, tokens, tokens, ["fourth"], **given)
-    with pytest.raises(SpecError, match="replace"):
-        landscape_on(module, tokens, tokens, ["first"], "median", **given)
-    with pytest.raises(SpecError, match="no tokens"):
-        landscape_on(module, tokens, tokens.float(), ["first"], **given)
-    for wrong in (-100, 50):  # cross-entropy leaves out -100, which the accuracy counts as wrong
-        with pytest.raises(SpecError, match=rf"^targets: hold {wrong}, a token outside 0\.\."):
-            landscape_on(module, tokens, torch.tensor([[0, wrong]]), ["first"], **given)
+    for targets, units, replace, message in (
+        (tokens, [], "mean", "units"),
+        (tokens, ["first", "first"], "mean", "units"),
+        (tokens, [f"unit{at}" for at in range(17)], "mean", "subsets"),
+        (tokens, ["fourth"], "mean", r"units\.0.*fourth|fourth"),
+        (tokens, ["first"], "median", "replace"),
+        (tokens.float(), ["first"], "mean", "no tokens"),
+        (torch.tensor([[0, 50]]), ["first"], "mean", r"^targets: hold 50, a token outside 0\.\."),
+        # cross-entropy leaves out -100, which the accuracy counts as wrong
+        (torch.tensor([[0, -100]]), ["first"], "mean", r"^targets: hold -100, a token outside 0\.\."),
+    ):
+        with pytest.raises((SiteError, SpecError), match=message):
+            landscape_on(module, tokens, targets, units, replace, **given)
     with torch.no_grad():
         module.second.weight.fill_(torch.nan)
     with pytest.raises(SpecError, match="not finite"):

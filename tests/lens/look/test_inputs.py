@@ -11,7 +11,7 @@ from anchorlab import lens
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.lens import Intervention, effects, look, look_by_parts, patch, patch_edges, prune_edges, score_units
-from anchorlab.lens.vectors import attribute, logit_lens
+from anchorlab.lens.vectors.attribution import attribute, logit_lens
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, VectorSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.runs import Store

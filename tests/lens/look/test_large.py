@@ -251,33 +251,6 @@ class TestValuesThatAreNotRead:
         output = look(Rounded(), torch.ones(2, 3, 1), interventions=[Intervention(site="inner", rule="zero")])
         assert not output["output"].any()
 
-    def test_heads_of_a_hugging_face_module(self):
-        transformers = pytest.importorskip("transformers")
-        sizes = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2}
-        heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "attn_implementation": "eager"}
-        config = transformers.LlamaConfig(**sizes, **heads)
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            model = transformers.LlamaForCausalLM(config)
-
-        class Logits(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.model = model
-
-            def forward(self, inputs):
-                return self.model(inputs, use_cache=False).logits
-
-        site = "model.model.layers.1.self_attn"
-        patterns = look(Logits(), INPUTS, [f"{site}[1]"])[f"{site}[1]"]
-        assert patterns.shape == (1, 7, 2, 6, 6)
-        off = Intervention(site=f"{site}[1]", where={"axis_1": 1}, rule="zero")
-        with pytest.raises(SiteError, match="does not read the value at"):
-            look(Logits(), INPUTS, interventions=[off])
-        plain = look(Logits(), INPUTS)["output"]
-        changed = look(Logits(), INPUTS, interventions=[Intervention(site=f"{site}[0]", rule="zero")])["output"]
-        assert (plain - changed).abs().max() > 1e-4
-
 
 @pytest.mark.parametrize(
     ("given", "message"),

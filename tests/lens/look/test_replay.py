@@ -5,8 +5,7 @@ import torch
 
 from anchorlab.axes import TaskShape
 from anchorlab.lens.look.replay import replay
-from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec
-from anchorlab.models.sites import identity_tap
+from anchorlab.models import DecoderSpec, RecallSpec
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.executions.member import member_module
 
@@ -63,22 +62,3 @@ def test_sites_have_every_position_unless_the_last_layer_is_narrow():
     for narrow in (True, False):
         replay(module, INPUTS, OWN, changes, narrow=narrow)
     assert seen == [1, 6]
-
-
-def test_models_without_blocks_are_replayed_whole():
-    module = built(LSTMSpec(layers=1, width=8))
-    output, streams = replay(module, INPUTS, OWN, {}, keep=[1])
-    torch.testing.assert_close(output, at(module(INPUTS), OWN), rtol=0, atol=1e-12)
-    assert not streams
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_transformer_stops_before_a_block(form):
-    module, streams = built(FORMS[form]), {}
-    module(INPUTS, tap=lambda name, value: streams.setdefault(name, value))
-    for layer, block in enumerate(module.blocks):
-        expected = streams[f"{block.name}.hook_resid_pre"]
-        torch.testing.assert_close(module(INPUTS, leaving=layer), expected, rtol=0, atol=1e-12)
-        entering = (0, streams["blocks.0.hook_resid_pre"])
-        found = module(INPUTS, None, identity_tap, entering, leaving=layer)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)

@@ -11,6 +11,7 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import Ensemble, initialise
+from tests.lens import hand_built
 
 SHAPE = TaskShape("tokens", length=6, input_size=11, output_size=11)
 BASE = DecoderSpec(layers=2, heads=2, width=8, head_width=6, hidden=9)
@@ -29,14 +30,7 @@ FORMS = {
 
 def drawn(spec: DecoderSpec, members: int = 2) -> Ensemble:
     """Members in float64 without a weight at its default."""
-    ensemble = initialise(spec, SHAPE, range(members), dtype=torch.float64)
-    noise = torch.Generator().manual_seed(1)
-    return ensemble.with_weights(
-        {
-            name: value + 0.3 * torch.randn(value.shape, generator=noise, dtype=torch.float64)
-            for name, value in ensemble.weights.items()
-        }
-    )
+    return hand_built.drawn(initialise(spec, SHAPE, range(members), dtype=torch.float64), 0.3)
 
 
 def pairs(count: int = 5) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -19,7 +19,7 @@ from anchorlab.lens import (
     score_edges,
     score_units,
 )
-from anchorlab.lens.effects import Pairs
+from anchorlab.lens.effects.pairs import Pairs
 from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.lens.scoring.graph import graph_of
 from tests.language.tiny import HEADS, LAYERS, NAMES, TOKENS, hugging_face, tokens

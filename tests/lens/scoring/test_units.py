@@ -1,12 +1,15 @@
 """Scores of units by gradients, and the arguments that all methods share."""
 
+from functools import partial
+from itertools import product
+
 import pytest
 import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.interop import to_transformer_lens
 from anchorlab.lens import Intervention, effects, patch_edges, patch_units, prune_edges, score_edges, score_units
-from anchorlab.lens.effects import Pairs, logit_difference
+from anchorlab.lens.effects.pairs import Pairs, logit_difference
 from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.models import LSTMSpec
 from anchorlab.training.ensemble import initialise
@@ -76,12 +79,8 @@ def test_equals_the_attribution_patching_of_transformer_lens(form):
         expected = dict.fromkeys(found.units, 0.0)
         for row in range(len(clean)):
             right, wrong = (each[[row]] for each in answers)
-            theirs = analysis.attribution_patch(
-                hooked,
-                clean[[row]],
-                corrupted[[row]],
-                lambda logits: difference(logits, right, wrong),  # noqa: B023
-            )
+            metric = partial(difference, right=right, wrong=wrong)
+            theirs = analysis.attribution_patch(hooked, clean[[row]], corrupted[[row]], metric)
             for node, score in theirs.node_scores.items():
                 unit = "embed" if node.kind == "embed" else f"{node.layer}.{'mlp' if node.head is None else node.head}"
                 expected[unit] += score / len(clean)
@@ -125,18 +124,10 @@ def test_scored_positions_may_differ_between_sequences(method):
     places = torch.tensor([[1, 4], [5, 2]])
     metric = lambda output, asked: output.gather(-1, asked[..., :1]).squeeze(-1)  # noqa: E731
     found = METHODS[method](drawn(BASE, 1), clean, corrupted, *both, positions=places, metric=metric)
-    alone = [
-        METHODS[method](
-            drawn(BASE, 1),
-            clean[[row]],
-            corrupted[[row]],
-            *(each[[row]] for each in answers),
-            positions=places[row, [at]],
-            metric=metric,
-        )
-        for row in range(2)
-        for at in range(2)
-    ]
+    alone = []
+    for row, at in product(range(2), range(2)):
+        one = clean[[row]], corrupted[[row]], *(each[[row]] for each in answers)
+        alone.append(METHODS[method](drawn(BASE, 1), *one, positions=places[row, [at]], metric=metric))
     torch.testing.assert_close(found, torch.stack(alone).mean(dim=0), rtol=0, atol=1e-12)
     assert torch.pdist(torch.cat(alone)).min() > 1e-3
 
@@ -170,12 +161,9 @@ CLEAN, CORRUPTED, RIGHT, WRONG = pairs()
     ],
 )  # fmt: skip
 def test_bad_arguments(method, change, message):
-    given = {"model": drawn(BASE, 1), "clean": CLEAN, "corrupted": CORRUPTED} | {
-        "answers": RIGHT,
-        "corrupted_answers": WRONG,
-    }
+    given = {"model": drawn(BASE, 1), "clean": CLEAN, "corrupted": CORRUPTED, "answers": RIGHT}
     with pytest.raises(SpecError, match=message) as raised:
-        METHODS[method](**(given | change))
+        METHODS[method](**{**given, "corrupted_answers": WRONG, **change})
     assert "\n" not in str(raised.value)
 
 

@@ -39,18 +39,6 @@ def test_quick_settings_are_those_of_the_tasks_own_studies():
         assert of is None or settings(experiment) in known(of), of
 
 
-@pytest.mark.parametrize(
-    ("name", "of"),
-    [
-        ("reading-comprehension", 1), ("order", 2), ("composite", 3), ("working-memory", 4), ("synonym", 5),
-        ("statistical", 7), ("multi-anchor", 8),
-    ],
-)  # fmt: skip
-def test_paper_runs_are_those_of_the_tasks_own_studies_where_the_paper_trains_one_size(name, of):
-    cells = {one.cell.address for one in study(f"anchor/{name}").experiments_of("paper")}
-    assert study("anchor/nine-tasks").experiments_of("paper")[of].cell.address in cells
-
-
 def runs(test, data, pairs, train):
     """Runs of one member: `test` rises by 0.005 from task to task, `data` and `pairs` are composite's and synonym's."""
     made = []

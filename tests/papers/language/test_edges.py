@@ -7,6 +7,7 @@ import torch
 
 from anchorlab.lens import Edge, Faithfulness, Passes, Scores
 from anchorlab.papers.language import edges as study
+from tests.papers.hand_made_runs import judgements_of
 
 EDGES = (
     Edge("embed", "0.0.q"), Edge("0.0", "1.0.k"), Edge("0.1", "1.0.k"), Edge("embed", "1.0.k"), Edge("0.0", "1.0.v"),
@@ -43,8 +44,7 @@ def seen(repetition, objects, shifts=((0, 0),), induce=((1, 0),)):
 
 
 def judged(what):
-    results = study.STUDY.judge(what, "quick")
-    return {one.claim.id.rpartition("/")[2]: (one.value, one.verdict) for one in results}
+    return judgements_of(study.STUDY, what)
 
 
 GOOD = judged(seen([found() for _ in range(8)], [found(size=30) for _ in range(8)]))

@@ -9,6 +9,7 @@ from anchorlab.language.asking import LocalSpeaker, Manner, Said
 from anchorlab.language.sample_text import poems
 from anchorlab.papers.language import poems as study
 from anchorlab.papers.pretrained.tiny import tiny_model
+from tests.papers.hand_made_runs import judgements_of
 
 SETTING = study.Setting("none", manner=Manner(chat=False, begun=True, tokens=24))
 AFTER = {first: second for poem in poems() for first, second in pairwise(poem.lines)}
@@ -30,11 +31,6 @@ class Speaker:
 
 def recited(says):
     return study.recite(Speaker(says), SETTING, lambda status: None)
-
-
-def judged(seen):
-    found = study.STUDY.judge(seen, "quick")
-    return {one.claim.id.rpartition("/")[2]: (one.value, one.verdict) for one in found}
 
 
 def test_twenty_poems_of_eight_different_lines_from_before_1928():
@@ -82,7 +78,7 @@ def test_a_question_has_the_other_lines_of_its_poem_as_candidates():
     ],
 )
 def test_directions_are_told_apart(says, expected):
-    found = judged(recited(says))
+    found = judgements_of(study.STUDY, recited(says))
     for name, (value, verdict) in expected.items():
         assert found[name][0] == value
         assert found[name][1].startswith(verdict)

@@ -178,7 +178,7 @@ def flows(free=FREE, causal=(5,) * 9, one_head=(2, 2, 3) + (4,) * 6, held=HELD):
     simulated = {name: np.array([9] * 9) for name in information_flow.FLOWS}  # what must not be read
     simulated |= {"no mask": np.array(free), "causal mask": np.array(causal)}
     simulated["causal mask, one head"] = np.array(one_head)
-    read = {"setting": information_flow.Setting(9), "held": [HELD, held], "simulated": simulated, "formula": simulated}
+    read = {"setting": 9, "held": [HELD, held], "simulated": simulated, "formula": simulated}
     return seen_by_hand(information_flow.Seen, **read)
 
 
@@ -188,7 +188,7 @@ def test_values_of_flows_inside_and_outside_the_bands():
     assert values_of(information_flow.STUDY, flows()) == pytest.approx(expected | {"three-for-three": 3.0})
     assert information_flow.STUDY.claims[0](flows()).spread == "all D to 9"
     flow = study("retrieval/information-flow")
-    lengths = {name: profile.setting.most_steps for name, profile in flow.profiles.items()}
+    lengths = {name: profile.setting for name, profile in flow.profiles.items()}
     assert lengths == {"quick": 2000, "paper": 10_000, "smoke": 30}
     assert not flow.experiments_of("quick")
     early = HELD.copy()
@@ -202,7 +202,7 @@ def test_values_of_flows_inside_and_outside_the_bands():
 
 def test_a_short_study():
     """Up to D = 30: 4D + 1 passes 9 at D = 3 and 27 at D = 7, 81 at D = 21; 2D passes 3 at 2, 9 at 5, 27 at 14."""
-    found = information_flow.STUDY.analysis([], information_flow.Setting(30))
+    found = information_flow.STUDY.analysis([], 30)
     least = [2] * 2 + [3] * 4 + [4] * 14 + [5] * 10
     bound = [1] * 1 + [2] * 3 + [3] * 9 + [4] * 17
     values = values_of(information_flow.STUDY, found.seen)

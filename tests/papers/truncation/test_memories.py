@@ -47,14 +47,9 @@ def test_measures_and_values_of_memories_by_hand():
     assert by_hand(0, 1, own=scores).noise_repelled.tolist() == pytest.approx([(-7 - 1.75) / 0.125**0.5])
     other = by_hand(0, 2, previous=PERFECT_PREVIOUS, noise=LOGITS.T, signal=torch.eye(3), match=2 * torch.eye(3) + 1)
     # of match-five the entry of token 1 is as large, and no trigger
-    expected = {
-        "previous-token": 2 / 3,
-        "previous-token-early": 1.0,
-        "noise-from-trigger": 1.0,
-        "noise-from-all": 2 / 3,
-    }
+    expected = {"previous-token": 2 / 3, "previous-token-early": 1.0}
+    expected |= {"noise-from-trigger": 1.0, "noise-from-all": 2 / 3, "noise-avoided": 0.5**0.5}
     expected |= {"signal-diagonal": 1 / 2, "signal-but-noise": 3 / 2.5, "match-one": 2 / 4, "match-five": 1.0}
-    expected["noise-avoided"] = 0.5**0.5
     assert values_of(of.STUDY, seen(by_hand(1), other)) == pytest.approx(expected)
     swapped = values_of(of.STUDY, seen(other, by_hand(1)))
     assert (swapped["noise-from-trigger"], swapped["previous-token"], swapped["match-five"]) == (0.0, 1.0, 0.5)

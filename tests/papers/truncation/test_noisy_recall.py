@@ -48,10 +48,8 @@ def test_the_paper_profile_and_the_triggers_are_the_papers():
 def test_fine_tuning_starts_from_a_training_without_noise():
     noisy, tuned = noisy_recall.noisy_and_tuned(noisy_recall.QUICK).values()
     assert (noisy.task.alpha, tuned.task.alpha, tuned.start.task.alpha) == (0.5, 0.5, 0.0)
-    recipes, durations = (
-        [one.recipe for one in (noisy, tuned, tuned.start)],
-        [noisy_recall.QUICK.recipe.duration, 600, 600],
-    )
+    recipes = [one.recipe for one in (noisy, tuned, tuned.start)]
+    durations = [noisy_recall.QUICK.recipe.duration, 600, 600]
     assert [one.duration for one in recipes] == [one.schedule.horizon for one in recipes] == durations
     for one in recipes:  # the range of appendix A.5
         assert 0.001 <= one.optimiser.learning_rate * one.schedule.end <= one.optimiser.learning_rate <= 0.03
@@ -107,8 +105,7 @@ def test_gains_and_noise_left_with_several_noise_tokens():
         "trigger-noise": 0.3,
     })  # fmt: skip
     agree = {one.claim.id.rpartition("/")[2]: one.agrees for one in richer_noise.STUDY.judge(found, "quick")}
-    assert agree["chance-gain"] and agree["chance-noise"]
-    assert not agree["trigger-gain"] and not agree["trigger-noise"]
+    assert agree == {"chance-gain": True, "chance-noise": True, "trigger-gain": False, "trigger-noise": False}
 
 
 STABLE_STEPS = (0, 10, 300, 900)

@@ -17,13 +17,12 @@ from anchorlab.tasks.anchor.pattern import Pattern
 from anchorlab.tasks.anchor.separation import MovingKeys
 
 
-class TestVocabulary:
-    def test_items_and_anchors(self) -> None:
-        vocabulary = Vocabulary()
-        tokens = np.array([3, 19, 20, 100, 101])
-        assert vocabulary.item_count == 81
-        assert vocabulary.is_item(tokens).tolist() == [False, False, True, True, False]
-        assert vocabulary.is_anchor(tokens).tolist() == [True, False, False, False, False]
+def test_items_and_anchors_of_a_vocabulary() -> None:
+    vocabulary = Vocabulary()
+    tokens = np.array([3, 19, 20, 100, 101])
+    assert vocabulary.item_count == 81
+    assert vocabulary.is_item(tokens).tolist() == [False, False, True, True, False]
+    assert vocabulary.is_anchor(tokens).tolist() == [True, False, False, False, False]
 
 
 # Placements: where anchors and keys may stand, against positions listed by hand.
@@ -256,14 +255,12 @@ def test_following_tokens_are_certain_where_targets_are_distributions():
     assert trained.targets[:, :3].amax(dim=-1).eq(1).all() and torch.equal(trained.targets[:, 3:], soft)
 
 
-# Noisy labels: their distribution, and what is refused.
-class TestLabels:
-    def test_copies_are_exact(self) -> None:
-        random = np.random.default_rng(0)
-        assert Labels(copies=5).changed_rows(12, random).nonzero()[0].tolist() == [4, 9]
-        assert Labels(copies=4, changed=3).share == 0.75
-        share = Labels(probability=0.3).changed_rows(100_000, random).mean()
-        assert abs(share - 0.3) < 5 * (0.21 / 100_000) ** 0.5
+def test_copies_with_another_label_are_exact() -> None:
+    random = np.random.default_rng(0)
+    assert Labels(copies=5).changed_rows(12, random).nonzero()[0].tolist() == [4, 9]
+    assert Labels(copies=4, changed=3).share == 0.75
+    share = Labels(probability=0.3).changed_rows(100_000, random).mean()
+    assert abs(share - 0.3) < 5 * (0.21 / 100_000) ** 0.5
 
 
 def test_an_answer_keeps_its_label_where_the_change_would_leave_the_vocabulary() -> None:

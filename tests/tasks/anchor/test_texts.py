@@ -62,11 +62,9 @@ class TestPattern:
         assert pattern.slots == ("A", "m", "n") and pattern.first == (1, 0, 2)
 
 
-# Rules of anchor functions: what is read from a text, and what is refused.
-class TestRule:
-    def test_text_goes_round(self) -> None:
-        rule = Rule.parse("  x A  B ->  B(A(x)) ")
-        assert rule.text == "x A B -> B(A(x))" and Rule.parse(rule.text) == rule
+def test_the_text_of_a_rule_goes_round() -> None:
+    rule = Rule.parse("  x A  B ->  B(A(x)) ")
+    assert rule.text == "x A B -> B(A(x))" and Rule.parse(rule.text) == rule
 
 
 # Expressions of what an anchor function answers, against values worked out by hand.

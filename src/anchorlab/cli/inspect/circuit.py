@@ -61,15 +61,9 @@ def circuit(
     of = Measured(run, store, member)
     member = of.trained.best_member if member is None else member
     shown, step, split = (None if step is None else [step]), of.at(step), split or of.task.splits[-1]
+    on: dict[str, Any] = {"split": split, "sequences": sequences, "seed": seed}
     found = find_circuit(
-        of.trained.ensemble(step),
-        of.task,
-        member=member,
-        threshold=threshold,
-        split=split,
-        sequences=sequences,
-        seed=seed,
-        progress=not json,
+        of.trained.ensemble(step), of.task, member=member, threshold=threshold, progress=not json, **on
     )
     title = f"{of.label}: circuit of member {member} at step {step}"
 
@@ -84,7 +78,7 @@ def circuit(
         from anchorlab.viewer import view_run
 
         viewer(view_run(of.trained, members=[member], steps=shown, title=title, circuits=[found])).save(page)
-    chosen = {"run": of.address, "member": member, "step": step, "split": split, "sequences": sequences, "seed": seed}
+    chosen = {"run": of.address, "member": member, "step": step, **on}
     over = f"over {sequences} sequences of {split!r}; threshold {found.threshold:.4g}"
     hand_out(json, lambda: chosen | _data(found), _shown(found, title, over), figure=figure, attention_viewer=page)
 

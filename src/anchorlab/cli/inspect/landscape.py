@@ -51,16 +51,9 @@ def landscape(
     checked_share(share)
     of = Measured(run, store)
     step, split = of.at(step), split or of.task.splits[-1]
-    found = measure(
-        of.trained.ensemble(step),
-        "heads" if units is None else units[0] if len(units) == 1 and units[0] in get_args(Kind) else units,
-        replace,
-        task=of.task,
-        split=split,
-        sequences=sequences,
-        seed=seed,
-        progress=not json,
-    )
+    on: dict[str, Any] = {"split": split, "sequences": sequences, "seed": seed}
+    which = "heads" if units is None else units[0] if len(units) == 1 and units[0] in get_args(Kind) else units
+    found = measure(of.trained.ensemble(step), which, replace, task=of.task, progress=not json, **on)
     title, summary = f"{of.label}: minimal sets at step {step}", found.summary(share)
 
     def drawn() -> "MapFigure":
@@ -69,7 +62,6 @@ def landscape(
         return minimal_figure(title, found, share, range(len(found.loss)))
 
     def data() -> dict[str, Any]:
-        chosen = {"run": of.address, "step": step, "split": split, "sequences": sequences, "seed": seed}
         sets = zip(summary.iter_rows(named=True), found.minimal(share), found.necessary(share), strict=True)
         members = [
             {
@@ -82,7 +74,8 @@ def landscape(
             }
             for member, (row, minimal, necessary) in enumerate(sets)
         ]
-        return {**chosen, "units": found.units, "replace": replace, "share": share, "members": members}
+        measured = {"run": of.address, "step": step, **on}
+        return {**measured, "units": found.units, "replace": replace, "share": share, "members": members}
 
     of.draw(figure, drawn)
     shown = (

@@ -245,12 +245,7 @@ def _prompts(source: str) -> "tuple[Prompt, ...]":
 
 
 def _heat_map(
-    title: str,
-    averaged: str,
-    values: Any,
-    names: Sequence[str],
-    fractions: Sequence[float],
-    measured: str,
+    title: str, averaged: str, values: Any, names: Sequence[str], fractions: Sequence[float], measured: str
 ) -> "MapFigure":
     from anchorlab.findings import Map, MapFigure, grid
 

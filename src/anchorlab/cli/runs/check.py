@@ -1,7 +1,7 @@
 """`anchorlab runs check`."""
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import counted, print_json, print_text
+from anchorlab.cli.terminal.output import counted, hand_out
 from anchorlab.errors import StoreError
 
 
@@ -10,11 +10,9 @@ def check_(*, store: shared.ReadStore = None, json: shared.Json = False) -> int:
     kept = shared.read_store(store)
     found, problems = kept.runs(), kept.problems()
     unfinished = sum(not run.finished for run in found)
-    if json:
-        print_json({"runs": len(found), "unfinished": unfinished, "problems": problems})
-        return 2 if problems else 0
-    if problems:
+    if problems and not json:
         raise StoreError("; ".join(problems))
+    data = {"runs": len(found), "unfinished": unfinished, "problems": problems}
     rest = f", {unfinished} of them unfinished" if unfinished else ""
-    print_text(f"{counted(len(found), 'run')}, all files as they were written{rest}")
-    return 0
+    hand_out(json, lambda: data, [f"{counted(len(found), 'run')}, all files as they were written{rest}"])
+    return 2 if problems else 0

@@ -26,18 +26,12 @@ def diff_(
     fields = differing(pair[0].spec, pair[1].spec)
     versions = differing(*(dict(run.environments[-1]) for run in pair))
     metrics = side_by_side(*(run.metrics() for run in pair)) if all(run.finished for run in pair) else None
+    rows = [summary(entry_of(run)) for run in pair]
     if json:
-        print_json(
-            {
-                "runs": [summary(entry_of(run)) for run in pair],
-                "fields": {name: list(values) for name, values in fields.items()},
-                "environment": {name: list(values) for name, values in versions.items()},
-                "metrics": [] if metrics is None else metrics.to_dicts(),
-            }
-        )
+        ends = [] if metrics is None else metrics.to_dicts()
+        print_json({"runs": rows, "fields": fields, "environment": versions, "metrics": ends})
         return
     names = tuple(run.address[:8] for run in pair)
-    rows = [summary(entry_of(run)) for run in pair]
     print_table(("", *names), [(name, *(row[name] for row in rows)) for name in rows[0]])
     for title, found in (("fields that differ", fields), ("versions that differ", versions)):
         if found:

@@ -2,14 +2,11 @@
 
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from anchorlab.cli.options import shared
 from anchorlab.cli.terminal.output import counted, print_json, print_text, waiting
 from anchorlab.errors import SpecError
-
-if TYPE_CHECKING:
-    import polars
 
 
 def export_(
@@ -31,7 +28,9 @@ def export_(
     to
         `csv` or `parquet`, with one row for each member, step and metric; or `tensorboard`.
     """
-    from anchorlab.runs.atomic_files import file_name
+    from polars import col
+
+    from anchorlab.runs.atomic_files import file_name, write_file
     from anchorlab.runs.tensorboard import write_events
 
     kept = shared.existing_store(store)
@@ -47,21 +46,13 @@ def export_(
             members = write_events(metrics, out, names)
         said = f"{counted(members, 'member')} of {counted(runs, 'run')} in {out}; tensorboard --logdir {out} shows them"
     else:
-        _write(metrics, labels, out, to)
+        if not out.parent.is_dir() or out.is_dir():
+            raise SpecError("out", f"{out} is no file in a folder that exists", "give the path of a file")
+        table, content = metrics.insert_column(1, col("run").replace_strict(labels).alias("label")), BytesIO()
+        getattr(table, f"write_{to}")(content)
+        write_file(out.parent, out.name, [content.getvalue()])
         said = f"{counted(len(metrics), 'row')} of {counted(runs, 'run')} in {out}"
     if json:
         print_json({"out": str(out), "to": to, "runs": runs, "rows": len(metrics)})
     else:
         print_text(said, wrapped=False)
-
-
-def _write(metrics: "polars.DataFrame", labels: dict[str, str], out: Path, to: str) -> None:
-    from polars import col
-
-    from anchorlab.runs.atomic_files import write_file
-
-    if not out.parent.is_dir() or out.is_dir():
-        raise SpecError("out", f"{out} is no file in a folder that exists", "give the path of a file")
-    table, content = metrics.insert_column(1, col("run").replace_strict(labels).alias("label")), BytesIO()
-    getattr(table, f"write_{to}")(content)
-    write_file(out.parent, out.name, [content.getvalue()])

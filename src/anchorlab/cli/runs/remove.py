@@ -77,11 +77,9 @@ def prune_(
     tell_damage(damaged)
     unknown = without_record(kept.root)
     if "orphans" in kinds and unknown:
-        raise SpecError(
-            "kinds",
-            f"findings of {first_few(unknown)} do not say which runs they were made from",
-            "run these studies again, which reuses their runs, or delete their findings",
-        )
+        problem = f"findings of {first_few(unknown)} do not say which runs they were made from"
+        remedy = "run these studies again, which reuses their runs, or delete their findings"
+        raise SpecError("kinds", problem, remedy)
     every = removable(fields.entries, uses(kept.root))
     asked = {one.address for one in wanted if oldest is None or one.modified < oldest}
     found = {kind: [one for one in runs if one.address in asked] for kind, runs in every.items()}
@@ -90,12 +88,13 @@ def prune_(
         return 0
     chosen = [one for kind in dict.fromkeys(kinds) for one in found[kind]]
     size = sum(one.size for one in chosen)
-    if not json:
-        _print_runs(chosen, size)
     if not chosen:
-        if json:
-            print_json({"removed": [], "kept": {}, "bytes": 0})
+        print_json({"removed": [], "kept": {}, "bytes": 0}) if json else print_text("nothing to remove")
         return 0
+    if not json:
+        print_runs(chosen[:_FIRST_PAGE])
+        more = f"; {len(chosen) - _FIRST_PAGE} more are not shown" if len(chosen) > _FIRST_PAGE else ""
+        print_text(f"{counted(len(chosen), 'run')}, {size_text(size)} in all{more}")
     if not yes and not _agreed(f"{counted(len(chosen), 'run')}, {size_text(size)}", "", "them", quiet=json):
         return 0
     outcome = kept.remove_all(one.address for one in chosen)
@@ -147,16 +146,6 @@ def _print_counts(found: "dict[str, list[Entry]]", unknown: Sequence[str], json:
     rows_shown = [(kind, len(runs), size_text(sizes[kind]), KINDS[kind]) for kind, runs in found.items()]
     print_table(("kind", "runs", "size", "meaning"), rows_shown)
     if unknown:
-        print_text(
-            f"orphans are not certain: findings of {first_few(unknown)} do not say which runs they were made from"
-        )
+        findings = f"findings of {first_few(unknown)} do not say which runs they were made from"
+        print_text(f"orphans are not certain: {findings}")
     print_text("nothing was removed; name kinds to remove them: anchorlab runs prune superseded")
-
-
-def _print_runs(chosen: "Sequence[Entry]", size: int) -> None:
-    if not chosen:
-        print_text("nothing to remove")
-        return
-    print_runs(chosen[:_FIRST_PAGE])
-    more = f"; {len(chosen) - _FIRST_PAGE} more are not shown" if len(chosen) > _FIRST_PAGE else ""
-    print_text(f"{counted(len(chosen), 'run')}, {size_text(size)} in all{more}")

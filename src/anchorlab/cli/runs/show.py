@@ -19,11 +19,8 @@ def show_(run: shared.AnyRun, /, *, store: shared.ReadStore = None, json: shared
         return
     print_table(("", ""), list(row.items()))
     for part in ("task", "model", "recipe", "members"):
-        print_table(
-            ("", ""),
-            [(name, text_of(value)) for name, value in flat({part: spec[part]} if spec.get(part) else {})],
-            title=f"\n{part}",
-        )
+        fields = flat({part: spec[part]} if spec.get(part) else {})
+        print_table(("", ""), [(name, text_of(value)) for name, value in fields], title=f"\n{part}")
     for environment in found.environments:
         print_table(("", ""), [(name, text_of(value)) for name, value in flat(environment)], title="\nmade with")
     if last is not None:

@@ -21,20 +21,15 @@ if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult, Evidence, Findings, LedgerEntry
     from anchorlab.findings.statements import Statements
 
-_COLOURS = {
-    "reproduced": "green",
-    "contradicted": "red",
-    "agrees at our sizes": "cyan",
-    "differs at our sizes": "yellow",
-    "agrees at small scale": "cyan",
-    "differs at small scale": "yellow",
-    "undecided": "magenta",
-    "not measured": "dim",
-    "supported": "green",
-    "not supported": "red",
-    "met": "green",
-    "not met": "red",
+_VERDICTS = {
+    "green": ("reproduced", "supported", "met"),
+    "red": ("contradicted", "not supported", "not met"),
+    "cyan": ("agrees at our sizes", "agrees at small scale"),
+    "yellow": ("differs at our sizes", "differs at small scale"),
+    "magenta": ("undecided",),
+    "dim": ("not measured",),
 }
+_COLOURS = {verdict: colour for colour, verdicts in _VERDICTS.items() for verdict in verdicts}
 _MOST_PROFILES = 20  # profiles of a study that are named
 
 
@@ -202,8 +197,7 @@ def _unmeasured(result: "ClaimResult", study: "Statements") -> dict[str, Any]:
     nothing = dict.fromkeys(("profile", "scope", "seeds", "commit", "hardware"))
     shipped = published_entries().get(result.claim.id)
     evidence = [] if shipped is None else list(map(evidence_data, shipped.evidence))
-    known = {"search_seeds": study.chosen_on, "published": evidence}
-    return {**claim_data(result), **nothing, **known}
+    return {**claim_data(result), **nothing, "search_seeds": study.chosen_on, "published": evidence}
 
 
 def print_claims(kept: "Sequence[Findings]") -> None:
@@ -307,12 +301,6 @@ def _values(result: "ClaimResult", with_profile: bool) -> Text:
         text.append(" · ours ", "default").append(number(result.value), "bold default")
     for more in filter(None, (result.interval_text, result.spread, result.detail)):
         text.append(f" ({more})", "default")
-    return text.append(_controls(result))
-
-
-def _controls(result: "ClaimResult") -> Text:
-    """Return the values of the controls as text, each with its mark if it passes the claim; empty without controls."""
-    text = Text()
     for name, control in result.controls.items():
         why = f" ({control.note})" if control.value is None else ""
         text.append(f" · {name} {control.text}{why}", "default")

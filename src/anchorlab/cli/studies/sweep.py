@@ -73,17 +73,12 @@ def sweep(
     if csv is not None:
         _table(points, cells, metrics).write_csv(csv)
     if json:
-        print_json(
-            {
-                "sweep": study.name,
-                "report": str(page.absolute()),
-                "cells": [
-                    {"values": point, "run": cell.cell.address, "last": last.to_dicts()}
-                    for point, cell, last in zip(points, cells, metrics, strict=True)
-                ],
-                "claims": [claim_data(result) for result in findings.claims],
-            }
-        )
+        found = [
+            {"values": point, "run": cell.cell.address, "last": last.to_dicts()}
+            for point, cell, last in zip(points, cells, metrics, strict=True)
+        ]
+        results = [claim_data(result) for result in findings.claims]
+        print_json({"sweep": study.name, "report": str(page.absolute()), "cells": found, "claims": results})
         return
     _print_points(findings.tables[0].columns, findings.tables[0].rows, study.title, len(grid))
     print_text(_best(findings.tables[0], len(grid)))
@@ -98,14 +93,9 @@ def sweep(
 def _print_points(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str, quantities: int) -> None:
     """Print the table of a sweep's findings, with the mean, lowest and highest value of each split in one cell."""
     splits = [column.removesuffix(", mean") for column in columns[quantities::3]]
+    means = range(quantities, len(columns), 3)
     cells = [
-        (
-            *row[:quantities],
-            *(
-                f"{number(row[at])} ({number(row[at + 1])} to {number(row[at + 2])})"
-                for at in range(quantities, len(row), 3)
-            ),
-        )
+        (*row[:quantities], *(f"{number(row[at])} ({number(row[at + 1])} to {number(row[at + 2])})" for at in means))
         for row in rows
     ]
     print_table((*columns[:quantities], *splits), cells, title=title)

@@ -89,9 +89,8 @@ def verify(
             raise SpecError("names", f"{named[0]} has claims that read weights, which a part does not keep", remedy)
         parts = _parts(chosen, numbers, only)
         if passed := [name for name in chosen if not _has_parts(study(name))]:
-            print_problem(
-                f"no part of {', '.join(passed)}: only papers' own settings have parts, which keep no weights"
-            )
+            why = "only papers' own settings have parts, which keep no weights"
+            print_problem(f"no part of {', '.join(passed)}: {why}")
         return _make_parts(parts, part, kept, workers, device, began + seconds, dry_run, json)
     if only:
         raise SpecError("only", "takes experiments of parts", "give --part, or use `anchorlab study`")
@@ -225,7 +224,6 @@ def run_until(plan: "Plan", kept: "Store", workers: int | None, device: str, end
 
 
 def _until(end: float, show: Report) -> Report:
-
     def report(status: Status) -> None:
         show(status)
         if time.monotonic() > end:
@@ -332,9 +330,7 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], of: int) -> None:
 
 
 def _value(value: float | None, interval: tuple[float, float] | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}{_of(interval)}"
+    return "" if value is None else f"{value:.4g}{_of(interval)}"
 
 
 def _of(interval: tuple[float, float] | None) -> str:

@@ -35,10 +35,6 @@ def models(
     hand_out(json, lambda: found[0], [*shown, Rows(("field", "default", "meaning"), rows)])
 
 
-def _title(spec: type) -> str:
-    return cleandoc(spec.__doc__ or f"Registered by {spec.__module__}.").splitlines()[0].removesuffix(".")
-
-
 def _data(kind: str, spec: Any) -> dict[str, Any]:
     """Return a kind, its title and its fields other than `kind`, as plain data."""
     fields = [
@@ -51,7 +47,8 @@ def _data(kind: str, spec: Any) -> dict[str, Any]:
         for name, field in spec.model_fields.items()
         if name != "kind"
     ]
-    return {"kind": kind, "model": _title(spec), "fields": fields}
+    title = cleandoc(spec.__doc__ or f"Registered by {spec.__module__}.").splitlines()[0].removesuffix(".")
+    return {"kind": kind, "model": title, "fields": fields}
 
 
 def _choices(annotation: Any) -> str:

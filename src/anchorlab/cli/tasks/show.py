@@ -62,10 +62,8 @@ def show(
     if toml:
         print(toml_text(chosen), end="")
         return
-    found = {
-        name: chosen.render(chosen.sample(name, n, seed).inputs)
-        for name in ([split] if split is not None else chosen.splits)
-    }
+    splits = chosen.splits if split is None else [split]
+    found = {name: chosen.render(chosen.sample(name, n, seed).inputs) for name in splits}
     if json:
         print_json([{**example_data(example), "split": name} for name, some in found.items() for example in some])
         return

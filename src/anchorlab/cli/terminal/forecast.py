@@ -32,7 +32,6 @@ def print_forecast(
     if json:
         print_json(_data(found, device, studies))
         return
-    trained = [cell for cell in found.cells if cell.experiment.trained]
     several = studies is not None and len(set(studies.values())) > 1
     rows = [
         (
@@ -43,7 +42,8 @@ def print_forecast(
             cell.member_steps,
             _state(cell),
         )
-        for cell in trained
+        for cell in found.cells
+        if cell.experiment.trained
     ]
     columns = (*(["study"] * several), "cell", "members", "steps", "member-steps", "in the store")
     if rows:

@@ -20,7 +20,6 @@ from anchorlab.progress import FIRST
 
 if TYPE_CHECKING:
     import polars
-    from rich.progress import Progress
 
 
 def print_json(data: Any) -> None:
@@ -159,7 +158,13 @@ def check_file(path: Path | None, field: str) -> None:
 def waiting(label: str, quiet: bool = False) -> Iterator[None]:
     """Show `label` if the work inside takes more than two seconds; on a terminal, with the elapsed time."""
     label = printable(label)
-    spinner = _spinner(label) if sys.stderr.isatty() and not quiet else None
+    spinner = None
+    if sys.stderr.isatty() and not quiet:
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+        spinner = Progress(*columns, console=Console(stderr=True), transient=True)
+        spinner.add_task(label, total=None)
 
     def begin() -> None:
         if spinner is not None:
@@ -177,15 +182,6 @@ def waiting(label: str, quiet: bool = False) -> Iterator[None]:
         timer.join()
         if spinner is not None:
             spinner.stop()
-
-
-def _spinner(label: str) -> "Progress":
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-    spinner = Progress(*columns, console=Console(stderr=True), transient=True)
-    spinner.add_task(label, total=None)
-    return spinner
 
 
 def _finite(data: Any) -> Any:

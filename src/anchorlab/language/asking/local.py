@@ -53,15 +53,11 @@ class LocalSpeaker:
 
         Errors: `SpecError` for a chat without a template, and for a request longer than the model's context.
         """
-        found: list[int]
-        if request.chat:
-            found = self.tokenizer(chat_text(self.tokenizer, request, self.name), add_special_tokens=False)["input_ids"]
-        elif self.start is None:
+        text = chat_text(self.tokenizer, request, self.name) if request.chat else request.text
+        found: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if self.start is None and not request.chat:
             start, added = start_token(self.tokenizer), added_before(self.tokenizer)
-            ids: list[int] = self.tokenizer(request.text, add_special_tokens=False)["input_ids"]
-            found = begun_once([] if start is None else [start], begun_once(added, ids))
-        else:
-            found = self.tokenizer(request.text, add_special_tokens=False)["input_ids"]
+            found = begun_once([] if start is None else [start], begun_once(added, found))
         if self.start and (begin := beginning(self.tokenizer)) is not None:
             found = begun_once([begin], found)
         if len(found) + request.tokens > self.model.context:
@@ -100,7 +96,8 @@ class LocalSpeaker:
     def _say(self, requests: Sequence[Request], ids: Int[Tensor, "batch position"]) -> list[Said]:
         """Return the model's replies to requests of one length, given as token ids."""
         running = self.model.hugging_face
-        device, ends = self.model.device, _ends(running)
+        device, own_ends = self.model.device, running.generation_config.eos_token_id
+        ends = frozenset(own_ends if isinstance(own_ends, list) else [own_ends])
         draws = [torch_generator(request.seed, "said") for request in requests]
         logits, cache = self.read(ids)
         written: list[list[int]] = [[] for _ in requests]
@@ -119,8 +116,9 @@ class LocalSpeaker:
             )
             logits, cache = step.logits[:, -1].float().cpu(), step.past_key_values
         return [
-            Said(self._text(own, one), end or "stop", read=ids.shape[1], written=len(own))
+            Said(text.split(one.stop)[0] if one.stop else text, end or "stop", read=ids.shape[1], written=len(own))
             for own, one, end in zip(written, requests, finish, strict=True)
+            for text in [self._decoded(own)]
         ]
 
     def _add(self, written: list[int], token: int, request: Request, ends: frozenset[int]) -> End | None:
@@ -131,10 +129,6 @@ class LocalSpeaker:
         if request.stop and request.stop in self._decoded(written):
             return "stop"
         return "length" if len(written) == request.tokens else None
-
-    def _text(self, written: list[int], request: Request) -> str:
-        text = self._decoded(written)
-        return text.split(request.stop)[0] if request.stop else text
 
     def _decoded(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
@@ -161,26 +155,15 @@ def read_prompt(
     The prefix that all rows share is computed once.
     """
     running, device = model.hugging_face, model.device
-    shared = _shared(ids)
+    same = (ids == ids[:1]).all(dim=0).int().cumprod(0).sum()
+    shared = min(int(same), ids.shape[1] - 1)  # which leaves one token to read
     options: dict[str, Any] = {"use_cache": True, "logits_to_keep": 1}
     if len(ids) > 1 and shared > 0:
         cache = running(input_ids=ids[:1, :shared].to(device), **options).past_key_values
         cache.batch_repeat_interleave(len(ids))
-        out = running(input_ids=ids[:, shared:].to(device), past_key_values=cache, **options)
-    else:
-        out = running(input_ids=ids.to(device), **options)
+        options["past_key_values"], ids = cache, ids[:, shared:]
+    out = running(input_ids=ids.to(device), **options)
     return out.logits[:, -1].float().cpu(), out.past_key_values
-
-
-def _shared(ids: Int[Tensor, "batch position"]) -> int:
-    """Return the length of the prefix that all rows share, shortened if need be to leave one token to read."""
-    same = (ids == ids[:1]).all(dim=0).int().cumprod(0).sum()
-    return min(int(same), ids.shape[1] - 1)
-
-
-def _ends(running: Any) -> frozenset[int]:
-    found = running.generation_config.eos_token_id
-    return frozenset(found if isinstance(found, list) else [] if found is None else [found])
 
 
 def _choose(logits: Float[Tensor, "token"], temperature: float, draw: torch.Generator) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.heads.chance import uniform_attention
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 Rest = Literal["uniform", "itself", "nothing"]
 """The attention of queries without a rule: uniform, to themselves, or none (all weights 0)."""
@@ -112,7 +112,10 @@ def rule_cells(
     """
     if rule.key in (SAME, AFTER_SAME):
         cells = _same_token(tokens, after=rule.key == AFTER_SAME)
-        return cells if rule.query == EVERYWHERE else cells & _holds(_role(rule.query, roles, "query"), length)
+        if rule.query == EVERYWHERE:
+            return cells
+        places = _role(rule.query, roles, "query").unsqueeze(-1)
+        return cells & (places == torch.arange(length)).any(dim=1).unsqueeze(-1)
     queries, keys = rule_places(rule, roles, length, causal)
     row, instance = torch.nonzero(queries >= 0, as_tuple=True)
     cells = torch.zeros(len(queries), length, length, dtype=torch.bool)
@@ -132,9 +135,6 @@ def attention_map(
     If a query has several rules or keys, they share its attention.
 
     Args:
-        explanation: the rules, and `rest` for queries without a rule.
-        roles: positions by role, `[batch instance]`.
-        length: the number of positions.
         causal: whether uniform attention, and the rules, leave out keys ahead of the query.
         tokens: needed for rules about the same token.
     """
@@ -155,16 +155,8 @@ def rest_map(rest: Rest, length: int, causal: bool = True) -> Float[Tensor, "que
 
 
 def _role(name: str, roles: Roles, field: str) -> Int[Tensor, "batch instance"]:
-    if name not in roles:
-        raise unknown_name(f"rule.{field}", name, roles, "role")
+    check_known(f"rule.{field}", name, roles, "role")
     return roles[name]
-
-
-def _holds(places: Int[Tensor, "batch instance"], length: int) -> Bool[Tensor, "batch position one"]:
-    """Return whether each position is among the places of its sequence."""
-    cells = torch.zeros(len(places), length + 1, dtype=torch.bool)
-    # missing places go to an extra column, which is dropped
-    return cells.scatter(1, places.where(places >= 0, length), True)[:, :-1].unsqueeze(-1)
 
 
 def _same_token(tokens: Tensor | None, after: bool) -> Bool[Tensor, "batch query key"]:

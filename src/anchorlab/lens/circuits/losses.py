@@ -52,15 +52,6 @@ class ResumedPasses:
         self.moment = Moment(0, 1, range(len(batch)), len(batch))
         self._streams: dict[tuple[Hashable, ...], Tensor] = {}
 
-    @staticmethod
-    def of(ensemble: Ensemble, batch: Batch) -> "ResumedPasses | None":
-        """Return the passes; None for a model that cannot begin at a block, and for a batch too large for one pass."""
-        if not isinstance(ensemble.template, Transformer):
-            return None
-        passes, kept = ResumedPasses(ensemble, batch), ["blocks.0.hook_resid_pre"]
-        most = sequences_at_a_time(Subject(ensemble, passes.access, batch.inputs), kept=kept, copies=_KEPT)
-        return passes if most >= len(batch) else None
-
     def __call__(
         self, names: Sequence[Hashable], changes: Callable[[int], Sequence[Intervention]]
     ) -> Float[Tensor, "batch scored output"]:
@@ -128,8 +119,12 @@ class AttentionLosses:
 
     @cached_property
     def _resumed(self) -> ResumedPasses | None:
-        """Passes that resume where they first differ from an earlier pass; None if the model does not support this."""
-        return ResumedPasses.of(self.ensemble, self.batch)
+        """None for a model that cannot begin at a block, and for a batch too large for one pass."""
+        if not isinstance(self.ensemble.template, Transformer):
+            return None
+        passes, kept = ResumedPasses(self.ensemble, self.batch), ["blocks.0.hook_resid_pre"]
+        most = sequences_at_a_time(Subject(self.ensemble, passes.access, self.batch.inputs), kept=kept, copies=_KEPT)
+        return passes if most >= len(self.batch) else None
 
     @property
     def length(self) -> int:

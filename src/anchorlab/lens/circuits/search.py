@@ -60,10 +60,8 @@ def find_circuit(
     The same model and seed give the same circuit.
 
     Args:
-        model: an ensemble, a run, or a module.
         task: gives the sequences, their roles and the loss; a task or its name. A run knows its own; to explain its
             model on another task, give `run.ensemble()`.
-        member: the member to explain.
         threshold: the largest loss that the circuit may have. None: the model's loss plus `LEEWAY` (4 %) of attention's
             effect, and at least 1 % above the model's loss. In the retrieval problem this adds 0.04; the paper uses a
             threshold of 0.05 for models with a loss of 0.01.
@@ -118,8 +116,6 @@ _Candidates = Mapping[Head, tuple[float, list[Explanation]]]
 
 _Found = dict[Head, Explanation | None]
 
-_Path = tuple[Head, AttentionRule]
-
 
 def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Candidates:
     """Explain each head alone; return the heads in the order of the resulting loss."""
@@ -170,10 +166,7 @@ def _by_roles(search: AttentionLosses, found: _Found, allowed: float) -> _Found:
 
 
 def _pruned(search: AttentionLosses, found: _Found, own: float, allowed: float, progress: Progress) -> _Found:
-    """Cut the paths that are not needed, in rounds, until a round cuts none.
-
-    Each round begins by giving every head its best `rest`.
-    """
+    """Cut paths that are not needed, in rounds that begin with every head's best `rest`, until a round cuts none."""
     before = -1
     while before != len(paths := [(head, rule) for head, one in found.items() if one for rule in one.rules]):
         before, found = len(paths), _with_best_rests(search, found, (allowed - own) * _ALIKE)
@@ -189,7 +182,8 @@ def _without_cheapest(search: AttentionLosses, found: _Found, allowed: float, pr
     allowed both with its keys hidden from live queries (`Explanation.cut`) and with these keys visible again.
     """
     paths = [(head, rule) for head, one in found.items() if one for rule in one.rules]
-    costs, old = {path: search.worst_loss(_cut(found, *path), allowed) for path in paths}, set[_Path]()
+    costs = {path: search.worst_loss(_cut(found, *path), allowed) for path in paths}
+    old = set[tuple[Head, AttentionRule]]()
     while costs:
         path = min(costs, key=costs.__getitem__)
         hidden = _cut(found, *path)

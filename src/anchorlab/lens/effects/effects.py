@@ -23,7 +23,7 @@ from anchorlab.models.input_checks import check_range
 from anchorlab.models.model import accepts
 from anchorlab.models.precision import at_least_float32
 from anchorlab.progress import Counted, counted
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 if TYPE_CHECKING:
     import polars
@@ -60,8 +60,7 @@ class Effects(Tabled):
 
     def change(self, metric: str) -> Float[Tensor, "member site *place"]:
         """Return the change of a metric: its value under each intervention minus its value without."""
-        if metric not in self.metrics:
-            raise unknown_name("metric", metric, self.metrics, "metric")
+        check_known("metric", metric, self.metrics, "metric")
         index = self.metrics.index(metric)
         return self.values[index] - self.baseline[index].reshape(-1, *(1,) * (self.values.ndim - 2))
 
@@ -199,8 +198,7 @@ def place_sizes(subject: Subject, sites: Sequence[str], intervention: Interventi
         if axis in (*intervention.where, *intervention.at, *over[:index]):
             raise SpecError(field, f"{axis!r} is selected already", "name it once")
         for site in sites:
-            if axis not in record.axes(site)[2:]:
-                raise unknown_name(field, axis, record.axes(site)[2:], f"axis of {site}:")
+            check_known(field, axis, record.axes(site)[2:], f"axis of {site}:")
         found = sorted({record[site].shape[record.axes(site).index(axis)] for site in sites})
         if len(found) > 1:
             raise SpecError(field, f"{axis!r} has sizes {found} at different sites", "measure them one by one")

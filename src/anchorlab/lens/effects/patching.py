@@ -206,7 +206,6 @@ def patch_paths(
             group.
         through_feed_forward: whether feed-forward layers between sender and receiver react to the change, as in the
             source; False: they keep their corrupted outputs, like the heads.
-        batch_size: as in `look`.
 
     Other arguments: as in `patch`.
     Source: Wang et al., 2023, section 3.1 and appendix B (the indirect object task); Goldowsky-Dill et al., 2023.

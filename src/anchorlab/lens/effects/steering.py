@@ -14,7 +14,7 @@ from anchorlab.lens.effects.effects import METRICS, Metric, check_targets, one_e
 from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Intervention, Operand, Subject, look_at
 from anchorlab.rng import torch_generator
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 if TYPE_CHECKING:
     import polars
@@ -39,8 +39,7 @@ class Steering(Tabled):
 
     def curve(self, metric: str) -> Float[Tensor, "member site multiple"]:
         """Return one metric over the multiples."""
-        if metric not in self.metrics:
-            raise unknown_name("metric", metric, self.metrics, "metric")
+        check_known("metric", metric, self.metrics, "metric")
         return self.values[self.metrics.index(metric)]
 
     def plot(self, metric: str = "accuracy") -> "Figure":

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens.grids import layers_of
+from anchorlab.lens.grids import grid_table, layers_of
 from anchorlab.lens.heads import per_sequence
 from anchorlab.lens.heads.chance import chance_of_uniform, check_shares, threshold, uniform_attention
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
@@ -213,31 +213,23 @@ def _table(sites: dict[str, _Site], candidates: tuple[str, ...] | None) -> "pola
 
     from anchorlab.lens.heads.table import DetectorTable
 
-    columns: dict[str, list[object]] = {name: [] for name in ("member", "candidate", "layer", "head")}
-    columns |= {name: [] for name in ("detector", "offset", "value", "chance", "low", "high", "fires")}
-    names = candidates or ("",)
+    tables = []
     for layer, seen in zip(layers_of([*sites]), sites.values(), strict=True):
         for detector, parts in seen.scores.items():
             found, chance = _join(parts), float(_value(_join(seen.chance[detector])))
-            if detector in ("induction", "matching") and not _weights(found).any():
+            if detector in ("induction", "matching") and isinstance(found, HeadScores) and not found.weights.any():
                 continue  # no token occurs twice
             values, (low, high) = _value(found), found.interval
-            grid = torch.cartesian_prod(*(torch.arange(size) for size in values.shape)).reshape(-1, 3)
-            offsets = found.best.flatten().tolist() if isinstance(found, OffsetScores) else [None] * len(grid)
-            columns["member"] += grid[:, 0].tolist()
-            columns["candidate"] += [names[index] for index in grid[:, 1].tolist()]
-            columns["head"] += grid[:, 2].tolist()
-            columns["layer"] += [layer] * len(grid)
-            columns["detector"] += [detector] * len(grid)
-            columns["offset"] += offsets
-            columns["value"] += values.flatten().tolist()
-            columns["chance"] += [chance] * len(grid)
-            columns["low"] += low.flatten().tolist()
-            columns["high"] += high.flatten().tolist()
-            columns["fires"] += (values > threshold(chance)).flatten().tolist()
-    if candidates is None:
-        del columns["candidate"]
-    return DetectorTable(columns, schema_overrides={"offset": polars.Int64})
+            members, _, heads = map(range, values.shape)
+            axes = {"member": members, "candidate": candidates or ("",), "head": heads}
+            offset = found.best.double() if isinstance(found, OffsetScores) else torch.full_like(values, torch.nan)
+            columns = {"offset": offset, "value": values, "chance": torch.tensor(chance, dtype=torch.float64)}
+            columns |= {"low": low, "high": high, "fires": values > threshold(chance)}
+            tables.append(grid_table({**axes, "layer": [layer], "detector": [detector]}, columns))
+    head = ("member", "layer", "head") if candidates is None else ("member", "candidate", "layer", "head")
+    offset_or_none = polars.col("offset").fill_nan(None).cast(polars.Int64)
+    values_of = ("value", "chance", "low", "high", "fires")
+    return DetectorTable(polars.concat(tables).select(*head, "detector", offset_or_none, *values_of))
 
 
 def describe(found: "polars.DataFrame") -> "polars.DataFrame":
@@ -276,12 +268,7 @@ def _first(batch: Batch, latent: str) -> Int[Tensor, "batch"] | None:
 
 
 def _join(parts: list[Scores]) -> Scores:
-    whole = [part for part in parts if isinstance(part, OffsetScores)]
-    return OffsetScores.join(whole) if whole else HeadScores.join([p for p in parts if isinstance(p, HeadScores)])
-
-
-def _weights(found: Scores) -> Tensor:
-    return found.scores.weights if isinstance(found, OffsetScores) else found.weights
+    return type(parts[0]).join(parts)  # type: ignore[arg-type]  # all parts are of one kind
 
 
 def _value(found: Scores) -> Float[Tensor, "*lead head"]:

@@ -178,9 +178,8 @@ def anchor_attending(
     if not bool(present.any(dim=-1).all()):
         raise SpecError("anchors", "a sequence has none", "leave that sequence out")
     first = torch.where(present, positions, length).amin(dim=-1)
-    keys = torch.zeros(len(positions), length + 1, dtype=pattern.dtype, device=pattern.device)
-    keys = keys.scatter(1, torch.where(present, positions, length), 1.0)[:, :length]
     place = torch.arange(length, device=pattern.device)
+    keys = (positions.unsqueeze(-1) == place).any(dim=1).to(pattern.dtype)
     least = {"from": first, "after": first + 1, "last": limits - 1, "all": torch.zeros_like(first)}[queries]
     # the mean over the queries that count, and the sum over anchors, as one weight per cell: `[batch query key]`
     rows = ((place >= least.unsqueeze(-1)) & (place < limits.unsqueeze(-1))).to(pattern.dtype)
@@ -188,7 +187,8 @@ def anchor_attending(
     if not bool(counts.any()):
         raise SpecError("anchors", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
     cells = torch.einsum("bq,bk->bqk", rows / counts.clamp(min=1), keys)
-    return HeadScores(_attention(_cut(pattern, lengths), cells), (counts > 0).to(pattern.dtype).squeeze(-1))
+    values = torch.einsum("...bhqk,bqk->...bh", _cut(pattern, lengths), cells)
+    return HeadScores(values, (counts > 0).to(pattern.dtype).squeeze(-1))
 
 
 def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = None) -> HeadScores:
@@ -246,7 +246,7 @@ def recurrence(
     counts = earlier.any(dim=-1).sum(dim=-1).to(pattern.dtype)
     keys = earlier if wanted == "copies" else earlier.roll(1, dims=-1)
     cells = keys.to(pattern.dtype) / counts.clamp(min=1).reshape(-1, 1, 1)
-    return HeadScores(_attention(_cut(pattern, lengths), cells), counts)
+    return HeadScores(torch.einsum("...bhqk,bqk->...bh", _cut(pattern, lengths), cells), counts)
 
 
 def _some(scores: HeadScores, field: str, problem: str, remedy: str) -> HeadScores:
@@ -262,17 +262,10 @@ def _diagonal(pattern: AttentionPattern, offset: int, lengths: Lengths) -> HeadS
     return HeadScores(sums / counts.clamp(min=1).unsqueeze(-1), (counts > 0).to(pattern.dtype))
 
 
-def _attention(pattern: AttentionPattern, cells: Float[Tensor, "batch query key"]) -> Float[Tensor, "*lead batch head"]:
-    return torch.einsum("...bhqk,bqk->...bh", pattern, cells)
-
-
 def _columns(
     pattern: AttentionPattern, sources: Int[Tensor, "batch offset"], queries: Queries, lengths: Lengths
 ) -> HeadScores:
-    """The attention to the sources: values `[... offset batch head]`, weights `[offset batch]`.
-
-    Sources outside the sequence, and sources without a query, have weight 0.
-    """
+    """The attention to sources, `[... offset batch head]`, with weight 0 outside the sequence and without a query."""
     length, limits = pattern.shape[-1], _limits(pattern, lengths)
     pattern = _cut(at_least_float32(pattern), lengths)
     place = torch.arange(length, device=pattern.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.landscape import subsets
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 if TYPE_CHECKING:
     import polars
@@ -101,8 +101,7 @@ class Landscape(Drawable):
     def subset(self, *units: str) -> int:
         """Return the number of a subset."""
         for name in units:
-            if name not in self.units:
-                raise unknown_name("units", name, self.units, "unit")
+            check_known("units", name, self.units, "unit")
         return sum(1 << self.units.index(name) for name in {*units})
 
     def names(self, subset: int) -> tuple[str, ...]:
@@ -195,8 +194,7 @@ class Landscape(Drawable):
             share: sets the threshold.
             member: the only member to draw; None: all.
         """
-        if what not in get_args(Drawn):
-            raise unknown_name("what", what, get_args(Drawn), "drawing")
+        check_known("what", what, get_args(Drawn), "drawing")
         if member is not None and not 0 <= member < len(self.loss):
             raise SpecError("member", f"there is no member {member}", f"choose from 0..{len(self.loss) - 1}")
         return plotted(self, what=what, share=share, member=member)

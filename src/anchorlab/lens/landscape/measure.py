@@ -25,7 +25,7 @@ from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
 from anchorlab.progress import Counted, counted
 from anchorlab.rng import child_seed
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.tasks.batch import Batch
 from anchorlab.tasks.task import Task
 from anchorlab.training.executions.member import member_module
@@ -72,12 +72,10 @@ def landscape(
             sequence; or `zero`.
         task: gives the sequences and the loss; a task or its name. A run knows its own.
         split: the split to draw sequences from; None: the last.
-        sequences: the number of sequences.
         seed: the seed of the sequences and of resampling.
         progress: as in `effects`, counted in subsets times sequences.
     """
-    if replace not in get_args(Replacement):
-        raise unknown_name("replace", replace, get_args(Replacement), "replacement")
+    check_known("replace", replace, get_args(Replacement), "replacement")
     least = 2 if replace == "resample" else 1
     if sequences < least:
         raise SpecError("sequences", f"{sequences} are too few", f"give at least {least}")
@@ -167,10 +165,7 @@ class SubsetPasses:
     def __call__(
         self, rows: range, most: int
     ) -> Iterator[tuple[Int[Tensor, "set"], Float[Tensor, "set row scored output"]]]:
-        """Yield the numbers of some subsets, and the outputs of some rows under each; every subset occurs once.
-
-        At most `most` subsets are computed at a time.
-        """
+        """Yield the numbers of at most `most` subsets, and the outputs of some rows under each; every subset once."""
         inputs, positions = self.subject.rows(rows, self.weights)
         cells = None if self.cells is None else self.cells[rows.start : rows.stop].to(inputs.device)
         with evaluating(self.module):

@@ -23,7 +23,7 @@ from anchorlab.models.precision import at_least_float32
 from anchorlab.models.stack import Stack
 from anchorlab.progress import Counted, counted
 from anchorlab.rng import child_seed
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 _UNIT = re.compile(r"(\d+)\.(\d+|mlp)")
 
@@ -64,8 +64,7 @@ def landscape_on(
     """
     subject = Subject.of(model, inputs, positions, axes)
     names = tuple(as_list(units, str, "units", "give names"))
-    if replace not in get_args(Replacement):
-        raise unknown_name("replace", replace, get_args(Replacement), "replacement")
+    check_known("replace", replace, get_args(Replacement), "replacement")
     if not names or len(set(names)) < len(names):
         raise SpecError("units", f"{list(names)} are none, or some twice", "name each once")
     if len(names) > MOST:

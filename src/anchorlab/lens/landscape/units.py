@@ -13,7 +13,7 @@ from anchorlab.lens.vectors.attribution import blocks
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.tasks.batch import Batch
 from anchorlab.tasks.task import Task
 
@@ -42,10 +42,6 @@ class RoleMap:
     cells: Int[Tensor, "batch position"]
     scored: Int[Tensor, "batch scored"]
 
-    def occurring(self, cells: Int[Tensor, "batch _"]) -> list[str]:
-        """Return the names of the roles among some cells."""
-        return [self.names[index] for index in torch.unique(cells).tolist()]
-
 
 def role_map(task: Task, batch: Batch) -> RoleMap:
     """Return the role of every position: the first of the task's roles that has it, else `other`."""
@@ -69,11 +65,9 @@ class BlockUnits:
     """The units of one block: some of its heads, each whole or by roles, then its feed-forward layer if that is a unit.
 
     Fields
-        layer: the index of the block
         heads: the head of each unit except the feed-forward layer, ascending
         roles: the index of the role to whose positions each of these units is limited; None: all positions
         heads_in_all: the number of heads of the block
-        feed_forward: whether the feed-forward layer is a unit
     """
 
     layer: int
@@ -130,15 +124,13 @@ def chosen_units(
     every = () if roles is None else roles.names
     known = {name: None for layer, block in enumerate(blocks(module)) for name in _names(layer, block, every)}
     if isinstance(units, str):
-        if units not in get_args(Kind):
-            raise unknown_name("units", units, get_args(Kind), "kind of units")
+        check_known("units", units, get_args(Kind), "kind of units")
         wanted = [name for name in known if units == "all" or not name.endswith("mlp")]
         if roles is not None:
             wanted = _by_role(module, roles)
     else:
         for place, name in enumerate(units):
-            if name not in known:
-                raise unknown_name(f"units.{place}", name, known, "unit")
+            check_known(f"units.{place}", name, known, "unit")
             if (head := name.partition("@")[0]) != name and head in units:
                 raise SpecError(f"units.{place}", f"{name!r} is part of {head!r}", "name the head or its roles")
         wanted = [name for name in known if name in units]
@@ -160,10 +152,10 @@ def _by_role(module: Transformer, roles: RoleMap) -> list[str]:
     """Return every head at every role that has positions where the head's block is computed."""
     last = len(module.blocks) - 1
     return [
-        f"{layer}.{head}@{role}"
+        f"{layer}.{head}@{roles.names[role]}"
         for layer, block in enumerate(blocks(module))
         for head in range(block.attn.heads)
-        for role in roles.occurring(roles.scored if layer == last else roles.cells)
+        for role in torch.unique(roles.scored if layer == last else roles.cells).tolist()
     ]
 
 

@@ -51,9 +51,6 @@ class Subject:
     """A model and the sequences that it reads, all checked.
 
     Fields
-        ensemble: the members
-        access: their module and its sites
-        inputs: all sequences
         positions: the scored positions, `[scored]` or `[batch scored]`; None: all
         patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`
         lengths: how many tokens of each sequence are its own, before the padding; None: all

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.interventions import BORROWING, PROJECTIONS, Intervention, InterventionRule, Operand
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,13 @@ def intervene(
     index = _index(chosen, own, value.shape, axes)
     region = value[index]
 
-    operand: float | Tensor | None
-    if isinstance(intervention.operand, Operand):
+    operand: Any = intervention.operand
+    if isinstance(operand, Operand):
         sizes = dict(zip(axes, region.shape, strict=True)) | {"member": moment.members}
         if "batch" in axes:
             sizes["batch"] = len(rows) if "batch" in chosen else moment.batch
-        _check_sizes(intervention.operand, sizes, f"{name}.operand")
-        operand = _aligned(intervention.operand, axes, moment.member, slots).to(region)
-    else:
-        operand = intervention.operand
+        _check_sizes(operand, sizes, f"{name}.operand")
+        operand = _aligned(operand, axes, moment.member, slots).to(region)
     changed = value.clone()
     if intervention.rule in BORROWING:
         if borrowed is None:
@@ -112,8 +110,7 @@ def _chosen(
     chosen = {}
     for axis, at in intervention.where.items():
         field = f"{name}.where.{axis}"
-        if axis not in axes:
-            raise unknown_name(field, axis, axes, f"axis of {intervention.site}:")
+        check_known(field, axis, axes, f"axis of {intervention.site}:")
         size = sizes[axis]
         for index in at:
             if not -size <= index < size:
@@ -130,8 +127,7 @@ def _own_places(
     own = {}
     for axis, rows in intervention.at.items():
         field = f"{name}.at.{axis}"
-        if axis not in axes:
-            raise unknown_name(field, axis, axes, f"axis of {intervention.site}:")
+        check_known(field, axis, axes, f"axis of {intervention.site}:")
         if "batch" not in axes:
             raise SpecError(field, f"{intervention.site} has no batch axis", "use where")
         if len(rows) != sizes["batch"]:
@@ -165,8 +161,7 @@ def _index(
 
 def _check_sizes(operand: Operand, sizes: Mapping[str, int], field: str) -> None:
     for axis, size in zip(operand.axes, operand.values.shape, strict=True):
-        if axis not in sizes:
-            raise unknown_name(f"{field}.axes", axis, sizes, "axis")
+        check_known(f"{field}.axes", axis, sizes, "axis")
         if size != sizes[axis]:
             raise SpecError(field, f"has {size} along {axis!r}, where {sizes[axis]} are selected", "make them agree")
 

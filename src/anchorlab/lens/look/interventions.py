@@ -55,13 +55,10 @@ class Operand(Spec):
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Operand) and self._plain() == other._plain()
+        return isinstance(other, Operand) and self.axes == other.axes and self.values.tolist() == other.values.tolist()
 
     def __hash__(self) -> int:
         return hash((self.axes, tuple(self.values.shape)))
-
-    def _plain(self) -> tuple[tuple[str, ...], Any]:
-        return self.axes, self.values.tolist()
 
 
 Indices = Annotated[
@@ -155,7 +152,7 @@ class Intervention(Spec):
         raise SpecError("", problem, f"write Operand(values=..., axes={axes}) of anchorlab.lens")
 
     @model_validator(mode="after")
-    def _selection_fits(self) -> "Intervention":
+    def _fields_fit(self) -> "Intervention":
         for axis, rows in self.at.items():
             if axis in ("batch", "member"):
                 raise SpecError(f"at.{axis}", "cannot differ between sequences", "select it in where")
@@ -165,17 +162,9 @@ class Intervention(Spec):
                 raise SpecError(f"at.{axis}", "has more places in some sequences", "give the same number for each")
             if min(map(min, rows)) < 0:
                 raise SpecError(f"at.{axis}", "lacks a place in some sequences", "give each a place counted from 0")
-        return self
-
-    @model_validator(mode="after")
-    def _seed_fits(self) -> "Intervention":
         if (self.seed is None) == (self.rule == "resample"):
             problem = "is missing" if self.seed is None else f"rule {self.rule!r} draws nothing"
             raise SpecError("seed", problem, "give a number" if self.seed is None else "leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _operand_fits(self) -> "Intervention":
         if self.rule in WITHOUT_OPERAND and self.operand is not None:
             raise SpecError("operand", f"rule {self.rule!r} takes none", "leave it out")
         if self.rule not in WITHOUT_OPERAND and self.operand is None:

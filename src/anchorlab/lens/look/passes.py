@@ -34,12 +34,6 @@ class Branch:
     interventions: Mapping[str, Intervention]
     changed: set[str] = field(default_factory=set)
 
-    def check_changed(self) -> None:
-        """Raise `SiteError` for an intervention that changed nothing, unless `may_do_nothing` allows it."""
-        for name, intervention in self.interventions.items():
-            if name not in self.changed and not intervention.may_do_nothing:
-                raise SiteError(f"{name} ({intervention.describe()}) changed nothing; set may_do_nothing to allow it")
-
 
 def branches_of(
     subject: Subject,
@@ -66,15 +60,9 @@ def branches_of(
 
 @dataclass(frozen=True)
 class Passes:
-    """Everything that one look needs to run.
+    """Everything that one look needs to run; without candidates there is one branch, and `candidates` is None.
 
-    Fields
-        subject: the model and its sequences
-        branches: the candidates, or one branch without them
-        candidates: the names of the candidates; None without them
-        recorded: the sites to record; may include `"output"`
-        asked: the positions to pass to the module; None: it computes its output at all positions
-        batch_size: the number of sequences that run at a time
+    `recorded` may include `"output"`. `asked` are the positions to pass to the module; None: all.
     """
 
     subject: Subject
@@ -94,7 +82,9 @@ class Passes:
                 self._fill(arrays, rows)
             yield arrays.record(inputs[part.start : part.stop], self.subject.lengths)
         for branch in self.branches:
-            branch.check_changed()
+            for name, one in branch.interventions.items():
+                if name not in branch.changed and not one.may_do_nothing:
+                    raise SiteError(f"{name} ({one.describe()}) changed nothing; set may_do_nothing to allow it")
 
     def _fill(self, arrays: "Arrays", rows: range) -> None:
         subject = self.subject

@@ -124,10 +124,7 @@ def _own(
 def _derangement(
     batch: int, seed: int | None, name: str, lengths: Int[Tensor, "batch"] | None, width: int
 ) -> Int[Tensor, "batch *position"]:
-    """Assign another sequence to each: all sequences form a circle in random order, and each is assigned the next.
-
-    If they differ in length, each position is assigned the next sequence with a token there, `[batch position]`.
-    """
+    """Assign the next sequence of a random circle to each; if lengths differ, at each place the next with a token."""
     if batch < 2 or seed is None:
         raise SpecError(f"{name}.rule", "a single sequence has no other to take a value from", "give at least two")
     circle = torch.randperm(batch, generator=torch_generator(seed, "resample"))

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects import Metric, Pairs, logit_difference
-from anchorlab.lens.effects.effects import one_each
+from anchorlab.lens.effects.effects import Metric, one_each
+from anchorlab.lens.effects.pairs import Pairs, logit_difference
 from anchorlab.lens.look import Subject, own_places, row_ranges, sequences_at_a_time
 from anchorlab.lens.scoring import passes
 from anchorlab.lens.scoring.graph import Graph, graph_of
@@ -21,7 +21,7 @@ from anchorlab.lens.scoring.scores import Passes
 from anchorlab.lens.vectors.attribution import stack
 from anchorlab.models.stack import Stack
 from anchorlab.models.transformer import Transformer
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.training.ensemble import Ensemble
 
 Baseline = Literal["pair", "mean", "zero"]
@@ -43,8 +43,7 @@ class Comparison:
     steps: int = 1
 
     def __post_init__(self) -> None:
-        if self.baseline not in get_args(Baseline):
-            raise unknown_name("baseline", self.baseline, get_args(Baseline), "baseline")
+        check_known("baseline", self.baseline, get_args(Baseline), "baseline")
         if self.steps < 1:
             raise SpecError("steps", f"{self.steps} are no path between two runs", "give at least 1")
 

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects import Into, Metric, Pairs
-from anchorlab.lens.effects.pairs import recovered_fraction
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Into, Pairs, recovered_fraction
 from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison

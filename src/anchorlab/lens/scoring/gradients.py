@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.lens.effects import Into, Metric, Pairs
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Into, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part
 from anchorlab.lens.scoring.hooked import slopes

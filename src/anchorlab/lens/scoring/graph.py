@@ -45,10 +45,7 @@ class Graph:
         return torch.tensor([[place[edge[end]] for edge in self.edges] for end, place in enumerate(places)])
 
     def chosen(self, edges: Sequence[tuple[str, str]] | None, field: str) -> dict[Edge, int]:
-        """Return the given edges, or all edges for None, each with its index among all edges.
-
-        Errors: `SpecError` for an edge that the model does not have, and for what is no edge.
-        """
+        """Return the given edges, or all edges for None, each with its index among all edges."""
         every = {edge: at for at, edge in enumerate(self.edges)}
         for place, edge in enumerate(edges or ()):
             if isinstance(edge, str) or len(edge) != 2:

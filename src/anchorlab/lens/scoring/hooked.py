@@ -35,14 +35,7 @@ class _Map:
 
 @dataclass(frozen=True)
 class _Input:
-    """A place at which a model reads the stream.
-
-    Fields
-        stream: the site of the stream before the norm
-        norm: the norm
-        maps: what follows the norm
-        units: the number of units that have written to the stream before
-    """
+    """A read of the stream: its site, the norm and what follows it, and the number of units that wrote before."""
 
     stream: str
     norm: StackedNorm

@@ -8,13 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects import Into, Metric, Pairs
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Into, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison
 from anchorlab.lens.scoring.hooked import Norms
 from anchorlab.lens.scoring.scores import Scores
 from anchorlab.progress import Counted, counted
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 
 def patch_edges(
@@ -54,8 +55,7 @@ def patch_edges(
     compared = Comparison(
         Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into), metric, batch_size, baseline
     )
-    if norms not in get_args(Norms):
-        raise unknown_name("norms", norms, get_args(Norms), "form")
+    check_known("norms", norms, get_args(Norms), "form")
     if norms == "frozen" and not compared.is_pretrained:
         raise SpecError("norms", "are frozen in pretrained models only", "leave them live")
     if edges is not None and not edges:

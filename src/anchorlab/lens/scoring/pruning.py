@@ -7,7 +7,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects import Metric, Pairs
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison
 from anchorlab.lens.scoring.graph import LOGITS

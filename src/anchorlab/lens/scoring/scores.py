@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import Tabled, grid_table
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 if TYPE_CHECKING:
     import polars
@@ -92,8 +92,7 @@ class Scores(Tabled):
     def of(self, units: Sequence[str]) -> Float[Tensor, "member unit"]:
         """Return the values of the named units, in the given order."""
         for place, unit in enumerate(units):
-            if unit not in self.units:
-                raise unknown_name(f"units.{place}", unit, self.units, "unit")
+            check_known(f"units.{place}", unit, self.units, "unit")
         return self.values[:, [self.units.index(unit) for unit in units]]
 
     def circuit(self, threshold: float, member: int = 0) -> tuple[Edge, ...]:

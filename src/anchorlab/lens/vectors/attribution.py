@@ -96,7 +96,6 @@ def attribute(
         model: as in `look`, with a transformer of this package or a pretrained model.
         tokens: the tokens whose logits to attribute, one per scored position; None: all tokens.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last of each sequence.
-        batch_size: how many sequences run at a time.
 
     Other arguments: as in `look`.
     """

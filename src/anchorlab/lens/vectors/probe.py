@@ -128,7 +128,10 @@ def probe(
     first = _values(record, next(iter(record)), where, positions)
     checked = _checked_labels(labels, first.shape[1:3])
     if record.lengths is not None and positions is None:
-        checked = _without_padding(checked, record.lengths, first.shape[2])
+        if checked.ndim == 1 and first.shape[2] > 1:
+            raise SpecError("positions", "are missing, and the sequences have different lengths", _REMEDY)
+        if checked.ndim == 2:
+            checked = checked.masked_fill(~own_places(record.lengths, first.shape[2]), -1)
     for name in record:
         if (count := _values(record, name, where, positions).shape[2]) != first.shape[2]:
             problem = f"{next(iter(record))} has {first.shape[2]} positions, and {name} has {count}"
@@ -247,14 +250,6 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
     if len(known) < 2:
         raise SpecError("labels", "are all the same", "give at least two different ones")
     return torch.where(labels < 0, -1, torch.searchsorted(known, labels.clamp(min=0)))
-
-
-def _without_padding(
-    labels: Int[Tensor, "batch *position"], lengths: Int[Tensor, "batch"], count: int
-) -> Int[Tensor, "batch *position"]:
-    if labels.ndim == 1 and count > 1:
-        raise SpecError("positions", "are missing, and the sequences have different lengths", _REMEDY)
-    return labels if labels.ndim == 1 else labels.masked_fill(~own_places(lengths, count), -1)
 
 
 def _folds(labels: Tensor, folds: int, held_out: HeldOut, seed: int) -> Int[Tensor, "batch *position"]:

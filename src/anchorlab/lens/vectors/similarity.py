@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look import PLACES, Record, own_places
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 if TYPE_CHECKING:
     import polars
@@ -49,8 +49,7 @@ def similarity(
     value, axes = _stages(record, sites) if not isinstance(sites, str) else (record[sites], record.axes(sites))
     along = (along,) if isinstance(along, str) else tuple(along)
     for field, name in (("between", between), *(("along", name) for name in along)):
-        if name not in axes:
-            raise unknown_name(field, name, axes, "axis")
+        check_known(field, name, axes, "axis")
     if not along or len({between, *along}) != 1 + len(along):
         raise SpecError("along", f"cannot be {along}", f"name at least one axis other than {between!r}, each once")
     if record.lengths is not None and "batch" in axes:

@@ -10,7 +10,7 @@ from anchorlab.models.edits import Truncate, checked_fractions
 from anchorlab.patterns import matching
 from anchorlab.progress import Counted, counted
 from anchorlab.runs.atomic_files import read_json, write_json
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.training import Ensemble, Evaluation, TrainedRun
 from anchorlab.training.evaluation import UNEDITED, Evaluator
 
@@ -38,12 +38,10 @@ def truncations(
     model.
 
     Args:
-        run: the trained run.
         weights: names of matrices, patterns such as `blocks.1.mlp.*`, or products such as
             `blocks.0.attn.W_V @ blocks.0.attn.W_O`.
         fractions: the fractions of the rank to keep, from 0 to 1.
         split: the split to measure on; None: the last.
-        size: the number of sequences.
         step: the training step of the checkpoint; None: the last.
         keep: a folder for results. Results found there are not computed again, so a stopped search can go on.
         progress: as in `effects`, counted in truncations.
@@ -54,8 +52,7 @@ def truncations(
     names = matrices(ensemble, weights)
     tried = checked_fractions(fractions)
     split = task.splits[-1] if split is None else split
-    if split not in task.splits:
-        raise unknown_name("split", split, task.splits, "split")
+    check_known("split", split, task.splits, "split")
     at = run.checkpoints[-1] if step is None else step
     rows, columns = [], ("weight", "fraction", "rank", "member", "seed", "group", "metric", "value")
     with counted("cutting", progress) as tell:
@@ -86,8 +83,7 @@ def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars
     import polars as pl
 
     metrics = table["metric"].unique().sort().to_list()
-    if metric not in metrics:
-        raise unknown_name("metric", metric, metrics, "metric")
+    check_known("metric", metric, metrics, "metric")
     sign = 1 if metric in ("loss", "error") else -1
     means = (
         table.filter((pl.col("metric") == metric) & (pl.col("group") == "all"))

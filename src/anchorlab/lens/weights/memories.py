@@ -55,7 +55,11 @@ def memory_along(
 def _rows(ensemble: Ensemble, chain: str, side: str) -> Float[Tensor, "member row width"]:
     first, *rest = (part.strip() for part in chain.split("@"))
     matrices = {name: value for name, value in ensemble.weights.items() if value.ndim == 3}
-    layers = _feed_forward_layers(ensemble)
+    layers = {  # the input matrix of each feed-forward layer
+        name: f"{name}.W_F" if isinstance(layer, LinearFeedForward) else f"{name}.W_in"
+        for name, layer in ensemble.template.named_modules()
+        if isinstance(layer, FeedForward | LinearFeedForward)
+    }
 
     def matrix(part: str) -> Tensor:
         name = part.removesuffix(".T")
@@ -74,15 +78,6 @@ def _rows(ensemble: Ensemble, chain: str, side: str) -> Float[Tensor, "member ro
             raise SpecError(side, problem, "write the parts in the order in which vectors pass them")
         rows = _through(ensemble, part, rows) if part in layers else rows @ entrance
     return rows
-
-
-def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
-    """Return the name of each feed-forward layer's input matrix, by the name of the layer."""
-    return {
-        name: f"{name}.W_F" if isinstance(layer, LinearFeedForward) else f"{name}.W_in"
-        for name, layer in ensemble.template.named_modules()
-        if isinstance(layer, FeedForward | LinearFeedForward)
-    }
 
 
 def _through(

@@ -34,9 +34,7 @@ Section 6.2 names no initialisation for its Figure 19, "the attention map of eac
 rate is 2e-5." The authors' public code leaves the weights as PyTorch draws them.
 """
 
-LEARNED = 0.9
-"""A member is judged if its test accuracy is at least this."""
-
+LEARNED = 0.9  # a member is judged if its test accuracy is at least this
 FIG_19 = "section 6.2 and Fig 19"
 LOOKED_AT = 200  # test sequences over which maps are averaged
 PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # Figure 19 shows the second layer
@@ -66,17 +64,12 @@ def experiments(setting: Grid) -> dict[int | None, Experiment]:
     papers = replace(setting, model=setting.model.replace(heads=MANY))
     identity, label = task("anchor/identity"), "identity, four layers of {} heads"
     members = at_every_gamma(setting.gammas, setting.seeds)
-    at_rates: dict[int | None, Experiment] = {
-        count: Experiment(
-            identity,
-            setting.model.replace(heads=count, initialisation="gamma"),
-            setting.recipe,
-            members,
-            label.format(count),
-        )
-        for count in setting.heads
-    }
-    return {PAPERS: papers.experiment(identity, f"{label.format(MANY)}, PyTorch's initialisation"), **at_rates}
+    own = papers.experiment(identity, f"{label.format(MANY)}, PyTorch's initialisation")
+    found: dict[int | None, Experiment] = {PAPERS: own}
+    for count in setting.heads:
+        model = setting.model.replace(heads=count, initialisation="gamma")
+        found[count] = Experiment(identity, model, setting.recipe, members, label.format(count))
+    return found
 
 
 @dataclass(frozen=True)

@@ -19,33 +19,20 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least, at_most, line
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.composite.depths import DATA, SPLITS, TASK, TRAIN, first_reached
-from anchorlab.papers.anchor.identity import PAPER_SIZES, Curve, read_curve
-from anchorlab.papers.anchor.perturbed import kept_under_noise, on_own_sequences, rise_in_loss
+from anchorlab.papers.anchor.identity import PAPER_SIZES, read_curve
+from anchorlab.papers.anchor.perturbed import MOVE, MOVES, kept_under_noise, on_own_sequences, rise_in_loss
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
-from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, precondition, reading
-from anchorlab.studies.kit import (
-    ACCURACY,
-    MEAN_AND_RANGE,
-    along,
-    along_units,
-    at_end,
-    column_table,
-    curves_against,
-    training_curves,
-)
-from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, quick_model, quick_recipe, reading, training_curves
+from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, along_units, at_end, column_table, curves_against
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 
 EVERY, ALONE = "every token", "the answer"
-LOSSES = {EVERY: True, ALONE: False}
-"""The two losses, and whether each scores every token."""
-
+LOSSES = {EVERY: True, ALONE: False}  # the two losses, and whether each scores every token
 ANSWERED = 0.9  # the accuracy from which a split counts as answered, and a member is judged under perturbation
 STRENGTHS = (0.25, 0.5, 1.0, 2.0)  # of noise on the embeddings, in units of their root mean square
-MOVES = (0.05, 0.1, 0.2, 0.4)  # of the weights, in units of their norm
-MOVE = 0.2  # the move at which the rise of the loss is judged
 IDENTITY, COMPOSITE = "identity", "composite"
 
 SUCCESSORS = 4
@@ -96,10 +83,8 @@ class Learned(Reading):
     # the share of (3, 4) answered as the symmetric pair
     symmetric = reading(lambda seen: at_end(seen.runs[COMPOSITE], TASK, "agrees: symmetric"))
 
-    @reading
-    def identity(self) -> Curve:
-        """The accuracies on the identity function by train size."""
-        return read_curve(run for of, run in self.runs.items() if of != COMPOSITE)
+    # the accuracies on the identity function by train size
+    identity = reading(lambda seen: read_curve(run for of, run in seen.runs.items() if of != COMPOSITE))
 
     @reading
     def accuracy(self) -> dict[str, Float[Tensor, "member"]]:

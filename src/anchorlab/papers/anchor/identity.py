@@ -139,15 +139,8 @@ def read_heads(record: Record, batch: Batch) -> Heads:
 class Seen(Reading):
     """The transformer's curve, and the heads of the two-layer model if it was trained."""
 
-    @reading
-    def heads(self) -> Heads | None:
-        """The heads at the end of the last run; None unless its model is a decoder of two layers."""
-        return heads_of(self.last)
-
-    @reading
-    def curve(self) -> Curve:
-        """The transformer's accuracies by train size."""
-        return read_curve(self.of_curve)
+    heads = reading(lambda seen: heads_of(seen.last))  # None unless the last run's model is a decoder of two layers
+    curve = reading(lambda seen: read_curve(seen.of_curve))  # the transformer's accuracies by train size
 
     @property
     def of_curve(self) -> list[TrainedRun]:

@@ -6,22 +6,22 @@ in their own studies. In test, keys have positions or anchors that training neve
 Source: anchor functions, section 4, Figures 2 and 3; settings in its appendix A.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Line, LineFigure, Table, at_least, numbers
-from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor import identity, multi_anchor, order, recitation, statistical, synonym, working_memory
 from anchorlab.papers.anchor.composite import composite
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.reading_comprehension import reading_comprehension
 from anchorlab.studies import SEARCHED, Measure, Profile, Study, fresh, kit
 from anchorlab.studies.kit import ACCURACY, along, column_table, train_size
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, at_end, reading
-from anchorlab.tasks import Task, task
-from anchorlab.training import Evaluation, FixedSample, Members, Recipe, Times
+from anchorlab.training import Evaluation, Experiment, FixedSample, Members
 
 UNSEEN_PAIRS = ("composite", "synonym")
 """The tasks that also hold out pairs of anchors: `test on data` is judged with the others; `test on task` is judged in
@@ -30,54 +30,39 @@ their own studies."""
 CLAIMED_ELSEWHERE = ("identity", "reading comprehension", "multi-anchor")
 """The tasks whose own studies claim that they generalise; multi-anchor does so for most, but not the outer, anchors."""
 
-SEEDS = 14
-"""The seeds in the quick profile: the fewest that can decide a claim on a share of at least 0.8."""
+SEEDS = 14  # in the quick profile: the fewest that can decide a claim on a share of at least 0.8
 
-_COMPOSITE = replace(
-    composite.QUICK,
-    recipe=composite.QUICK.recipe.replace(data=FixedSample(size=8000)),  # a single amount of data, so not nested
-    depths=(4,),
-    more=None,
-)
-_OWN = {
-    "identity": identity.experiment(identity.TWO_LAYERS),
-    "reading comprehension": Setting(quick_model(), quick_recipe(1000, steps=1500), SEEDS).experiment(
-        task("anchor/reading-comprehension"), "reading comprehension"
-    ),
-    "classification": order.experiments(order.QUICK)["classification"],
-    "composite": composite.experiments(_COMPOSITE)[4],
-    "working memory": working_memory.experiments(working_memory.QUICK)["working memory"],
-    "synonym": synonym.experiments(synonym.QUICK)["synonyms", 10_000],
-    "recitation": recitation.experiments(recitation.QUICK)[7000],
-    "statistical output": statistical.experiments(statistical.QUICK)["first"],
-    "multi-anchor": multi_anchor.experiments(multi_anchor.QUICK)["ten anchors"],
+_OWN: Mapping[str, tuple[Study[Any], Any]] = {
+    "identity": (identity.STUDY, "identity, 2000 sequences"),
+    "reading comprehension": (reading_comprehension.STUDY, "four pairs"),
+    "classification": (order.STUDY, "classification"),
+    "composite": (composite.STUDY, 4),
+    "working memory": (working_memory.STUDY, "working memory"),
+    "synonym": (synonym.STUDY, ("synonyms", 10_000)),
+    "recitation": (recitation.STUDY, 7000),
+    "statistical output": (statistical.STUDY, "first"),
+    "multi-anchor": (multi_anchor.STUDY, "ten anchors"),
 }
-QUICK = {name: replace(one, members=Members(seeds=fresh(SEEDS))) for name, one in _OWN.items()}
-"""The tasks of section 4, each as in its own study."""
+"""The tasks of section 4, each with its own study and the label of one experiment there."""
 
-NAMES = tuple(QUICK)
-"""The names of the tasks."""
-
+NAMES = tuple(_OWN)
 JUDGED = tuple(name for name in NAMES if name not in CLAIMED_ELSEWHERE)
 
-_TRAINED: dict[str, tuple[Task, Recipe]] = {
-    "identity": (task("anchor/identity"), paper_recipe(2000)),
-    "reading comprehension": (
-        task("anchor/reading-comprehension"),
-        paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)),
-    ),
-    "classification": (task("anchor/classification"), paper_recipe(30_000).replace(checkpoints=Times(at=(0,)))),
-    "composite": (task("anchor/composite"), paper_recipe(8000, batch=100, every=1)),
-    "working memory": (task("anchor/working-memory"), paper_recipe(40_000, epochs=300, batch=100, every=10)),
-    "synonym": (task("anchor/synonym", total=10_000), paper_recipe(10_000, batch=100, every=20)),
-    "recitation": (task("anchor/recitation"), paper_recipe(7000, batch=100)),
-    "statistical output": (task("anchor/statistical", kind="first"), paper_recipe(9000)),
-    "multi-anchor": (task("anchor/multi-anchor"), paper_recipe(20_000, epochs=1000, batch=100, every=20)),
+
+def _taken(profile: str, seeds: int) -> dict[str, Experiment]:
+    """Return the experiment of each task in a profile of its own study, with other seeds."""
+    found = {name: own.labelled(own.profile(profile).setting)[label] for name, (own, label) in _OWN.items()}
+    return {name: replace(one, members=Members(seeds=fresh(seeds))) for name, one in found.items()}
+
+
+_QUICK = _taken("quick", SEEDS)
+_READING, _COMPOSITE = _QUICK["reading comprehension"], _QUICK["composite"]
+QUICK = _QUICK | {
+    "reading comprehension": replace(_READING, model=quick_model(), recipe=quick_recipe(1000, steps=1500)),
+    # a single amount of data, so not nested
+    "composite": replace(_COMPOSITE, recipe=_COMPOSITE.recipe.replace(data=FixedSample(size=8000))),
 }
-PAPER = {
-    name: Setting(DecoderSpec(), recipe, seeds=5).experiment(chosen, name)
-    for name, (chosen, recipe) in _TRAINED.items()
-}
+PAPER = {name: replace(one, label=name) for name, one in _taken("paper", seeds=5).items()}
 _TINY = quick_recipe(200, steps=2).replace(evaluation=Evaluation(every=2, size=100))
 SMOKE = {name: replace(one, recipe=_TINY, members=Members(seeds=fresh(1))) for name, one in QUICK.items()}
 

@@ -72,6 +72,7 @@ class Seen(Reading):
     accuracy = first_at_end("test", "accuracy")
     before = reading(lambda seen: _order(seen.first, step=seen.first.checkpoints[0]))
     after = reading(lambda seen: _order(seen.first, step=seen.first.checkpoints[-1]))
+    learned = reading(lambda seen: float(seen.accuracy.mean()) >= LEARNED)  # whether the seeds learned in the mean
 
     @reading
     def picture(self) -> Float[Tensor, "member item 2"] | None:
@@ -79,11 +80,6 @@ class Seen(Reading):
         if not find_spec("sklearn"):
             return None
         return tsne(self.after.embeddings, iterations=self.setting.iterations).coordinates
-
-    @property
-    def learned(self) -> bool:
-        """Whether the mean test accuracy shows that the task was learned."""
-        return float(self.accuracy.mean()) >= LEARNED
 
 
 def distances(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item item"]:

@@ -20,8 +20,9 @@ from anchorlab.training import Ensemble, Experiment, TrainedRun
 from anchorlab.training.feed import FixedSampleFeed, make_feed
 
 SITE = "hook_embed"
-DIRECTIONS = 4
-"""The number of random directions in which weights are moved, each both ways."""
+DIRECTIONS = 4  # random directions in which weights are moved, each both ways
+MOVES = (0.05, 0.1, 0.2, 0.4)  # of all weights, in units of the norm of each tensor
+MOVE = 0.2  # the move at which the rise of the loss is compared
 
 
 def on_own_sequences(

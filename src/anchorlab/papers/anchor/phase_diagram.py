@@ -12,7 +12,7 @@ from functools import cached_property
 from math import isfinite
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Table, at_least, grid
@@ -104,11 +104,7 @@ class Cells(Reading):
     composed = _at_end("test on task", "agrees: composed")  # the share of (3, 4) answered by -10
     symmetric = _at_end("test on task", "agrees: symmetric")  # the share of (3, 4) answered by -6
     data = _at_end("test on data", "accuracy")  # the share of trained pairs answered rightly
-
-    @property
-    def learned(self) -> Bool[Tensor, "depth gamma seed"]:
-        """Which members answer the trained pairs."""
-        return self.data >= LEARNED
+    learned = reading(lambda seen: seen.data >= LEARNED)  # which members answer the trained pairs
 
     def at(self, values: Float[Tensor, "depth gamma seed"], gamma: float) -> Float[Tensor, "depth seed"]:
         """Return the values at a γ of the grid; NaN for members that did not learn."""
@@ -119,10 +115,8 @@ class Cells(Reading):
         learned = self.learned[depth, gamma]
         if not learned.any():
             return "not learned"
-        shares = {
-            "composed": float(self.composed[depth, gamma][learned].mean()),
-            "symmetric": float(self.symmetric[depth, gamma][learned].mean()),
-        }
+        rules = {"composed": self.composed, "symmetric": self.symmetric}
+        shares = {name: float(values[depth, gamma][learned].mean()) for name, values in rules.items()}
         shares["otherwise"] = 1 - sum(shares.values())
         return max(shares, key=lambda name: shares[name])
 

@@ -17,16 +17,14 @@ from anchorlab.findings import Map, MapFigure, at_least, grid
 from anchorlab.lens import Record, look
 from anchorlab.papers.anchor.settings import BATCH_NOTE, ITEMS, Setting, mirrored, only, paper_recipe
 from anchorlab.papers.anchor.structures import NONE, WHOLE, structures
-from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, quick_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, quick_recipe, reading
 from anchorlab.studies.draws import by_seed
 from anchorlab.studies.kit import attention_maps, example
 from anchorlab.studies.readings import first_at_end, of_first, sampled
 from anchorlab.tasks import Batch
 from anchorlab.training import TrainedRun
 
-LEARNED = 0.9
-"""A seed is judged if its test accuracy is at least this: the paper explains a model that generalises."""
-
+LEARNED = 0.9  # a seed is judged from this test accuracy on: the paper explains a model that generalises
 FIG_16 = "section 5.4 and Fig 16"
 LOOKED_AT = 500  # test sequences over which attention is averaged
 _FIRST, _ROWS, _SECOND = "blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern"
@@ -121,15 +119,11 @@ class Seen(Reading):
     accuracy = first_at_end("test", "accuracy")
     batch = sampled("test", LOOKED_AT)
     mechanism = of_first(mechanism_of)
+    best = reading(lambda seen: int(seen.accuracy.argmax()))  # the member that generalises best
 
     def learned(self, values: Float[Tensor, "member"]) -> Float[Tensor, "learned"]:
         """Return the values of the seeds that learned."""
         return values[self.accuracy >= LEARNED]
-
-    @property
-    def best(self) -> int:
-        """The member that generalises best."""
-        return int(self.accuracy.argmax())
 
 
 @claim("section 5.3 and Fig 15, none", "can be 100 %, with large fluctuation, in five trials", at_least(0.2))

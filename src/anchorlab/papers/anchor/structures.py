@@ -105,8 +105,6 @@ def _settings(models: Mapping[str, DecoderSpec], recipe: Recipe, seeds: int) -> 
 QUICK = _settings(structures(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=14)
 SCALED = _settings({name: structures()[name] for name in CLAIMED}, paper_recipe(1000, epochs=1600, whole=1600), seeds=1)
 PAPER = _settings(structures(), paper_recipe(1000), seeds=5)
-PAPER_CLAIMED = {name: replace(PAPER[name], seeds=seeds) for name, seeds in CLAIMED.items()}
-SUBSETS = _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3)
 
 
 def experiments(setting: Mapping[str, Setting]) -> dict[str, Experiment]:
@@ -253,13 +251,14 @@ STUDY = Study(
             paper=True,
         ),
         "paper-claimed": Profile(
-            PAPER_CLAIMED,
+            {name: replace(PAPER[name], seeds=seeds) for name, seeds in CLAIMED.items()},
             "The six of the paper's fifteen structures that a claim is about, in the setting of the paper profile, "
             f"with four seeds, or more where four left a claim open. {BATCH_NOTE}",
             paper=True,
         ),
         "subsets": Profile(
-            SUBSETS, "Every one of the 64 subsets of the six components, in the quick profile's recipe."
+            _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3),
+            "Every one of the 64 subsets of the six components, in the quick profile's recipe.",
         ),
     },
     smoke={name: QUICK[name].shortened(steps=2) for name in CLAIMED},

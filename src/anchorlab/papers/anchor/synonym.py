@@ -94,10 +94,8 @@ class Seen(Reading):
         """The accuracies of both arms."""
         return {name: _arm({size: run for (arm, size), run in self.runs.items() if arm == name}) for name in ARMS}
 
-    @reading
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes of Figure 9b."""
-        return shown([size for arm, size in self.runs if arm == "synonyms"])
+    # the sizes of Figure 9b
+    sizes = reading(lambda seen: shown([size for arm, size in seen.runs if arm == "synonyms"]))
 
     @reading
     def embeddings(self) -> Float[Tensor, "member anchor width"]:
@@ -105,20 +103,19 @@ class Seen(Reading):
         run = self.runs["synonyms", self.arms["synonyms"].sizes[-1]]
         return run.ensemble().weights["embed.W_E"][:, list(ANCHORS)]
 
-    @reading
-    def unseen(self) -> Float[Tensor, "size member"]:
-        """The step at which the unseen pairs are learned; NaN for never."""
-        return torch.stack([_learned(self.runs["synonyms", size], TASK, UNSEEN) for size in self.sizes])
+    # the steps at which the unseen pairs and the same pairs with the synonym are learned [size member]; NaN for never
+    unseen = reading(lambda seen: seen.learned(TASK, UNSEEN))
+    twins = reading(lambda seen: seen.learned(DATA, TWINS))
+    both = reading(lambda seen: seen.unseen.isfinite() & seen.twins.isfinite())  # which members learned both
 
-    @reading
-    def twins(self) -> Float[Tensor, "size member"]:
-        """The step at which the same pairs with the synonym are learned; NaN for never."""
-        return torch.stack([_learned(self.runs["synonyms", size], DATA, TWINS) for size in self.sizes])
-
-    @property
-    def both(self) -> Bool[Tensor, "size member"]:
-        """Which members learned both the unseen pairs and those with the synonym."""
-        return self.unseen.isfinite() & self.twins.isfinite()
+    def learned(self, split: str, pairs: Sequence[str]) -> Float[Tensor, "size member"]:
+        """Return the step at which the mean accuracy of pairs reaches `ENOUGH`, with synonyms."""
+        steps = []
+        for size in self.sizes:
+            read = [along(self.runs["synonyms", size], split, "accuracy", group=pair) for pair in pairs]
+            mean = torch.stack([values for _, values in read]).mean(dim=0)
+            steps.append(first_crossing(read[0][0], mean, ENOUGH))
+        return torch.stack(steps)
 
 
 def shown(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -130,12 +127,6 @@ def shown(sizes: Sequence[int]) -> tuple[int, ...]:
 def _arm(runs: Mapping[int, TrainedRun]) -> Arm:
     ends = {split: [at_end(run, split, "accuracy") for run in runs.values()] for split in (TRAIN, DATA, TASK)}
     return Arm(tuple(runs), {split: torch.stack(values) for split, values in ends.items()})
-
-
-def _learned(run: TrainedRun, split: str, pairs: Sequence[str]) -> Float[Tensor, "member"]:
-    """Return the step at which the mean accuracy of pairs reaches `ENOUGH`."""
-    read = [along(run, split, "accuracy", group=pair) for pair in pairs]
-    return first_crossing(read[0][0], torch.stack([values for _, values in read]).mean(dim=0), ENOUGH)
 
 
 @claim("section 4.6 and Fig 9a, red", "about 1 above a certain size", at_least(0.95))

@@ -43,15 +43,12 @@ class Heads(Reading):
     shifts = reading(lambda seen: shift_profile(seen.record[FIRST]).best)
     mass = reading(lambda seen: shift_profile(seen.record[FIRST]).value)  # its attention at this shift
 
+    unrest = reading(lambda seen: unrest(seen.record[FIRST]))  # how much its map changes with the input
+
     @property
     def learned(self) -> Bool[Tensor, "member"]:
         """Which members learned the task."""
         return self.accuracy >= LEARNED
-
-    @reading
-    def unrest(self) -> Float[Tensor, "member head"]:
-        """How much the map of each head of layer 0 changes with the input."""
-        return unrest(self.record[FIRST])
 
     @reading
     def sources(self) -> dict[str, Int[Tensor, "member head"]]:

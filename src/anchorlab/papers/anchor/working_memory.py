@@ -55,11 +55,18 @@ class Seen(Reading):
     answered = reading(lambda seen: _share(seen.right, _from(seen.batch, 1) >= 0))
     # the positions of stretches of at least `SHORTEST`
     stretch = reading(lambda seen: first_stretch(seen.batch, SHORTEST))
+    learned = reading(lambda seen: seen.accuracy >= LEARNED)  # which members learned the task
+    # the index in `FIRST` of each sequence's first anchor [batch]
+    which = reading(lambda seen: (seen.batch.latents["anchors"][:, 0] == FIRST[1]).long())
+    # whether an output is the key plus the constant of the first anchor [member batch position]
+    moved = reading(lambda seen: seen.outputs - seen.keys == seen.constants[:, seen.which, None])
+    # whether the answer differs from the key plus the constant learned for the first anchor [member batch]
+    changing = reading(lambda seen: seen.constants[:, seen.which] != (seen.batch.answers[:, :1] - seen.keys)[:, 0])
 
     @property
-    def learned(self) -> Bool[Tensor, "member"]:
-        """Which members learned the task."""
-        return self.accuracy >= LEARNED
+    def keys(self) -> Int[Tensor, "batch 1"]:
+        """The key of each sequence."""
+        return self.batch.inputs.gather(1, self.batch.latents["key_positions"][:, :1])
 
     @reading
     def most_common(self) -> Int[Tensor, "member batch"]:
@@ -77,16 +84,6 @@ class Seen(Reading):
         """The share of stretches with a single output."""
         return (self.most_common == self.stretch.sum(dim=1))[:, self.stretch.any(dim=1)].float().mean(dim=1)
 
-    @property
-    def keys(self) -> Int[Tensor, "batch 1"]:
-        """The key of each sequence."""
-        return self.batch.inputs.gather(1, self.batch.latents["key_positions"][:, :1])
-
-    @property
-    def which(self) -> Int[Tensor, "batch"]:
-        """The index in `FIRST` of each sequence's first anchor."""
-        return (self.batch.latents["anchors"][:, 0] == FIRST[1]).long()
-
     @reading
     def constants(self) -> Int[Tensor, "member anchor"]:
         """The most common output minus key in stretches, for each first anchor."""
@@ -94,21 +91,11 @@ class Seen(Reading):
         chosen = [moves[:, self.stretch & (self.which == place)[:, None]] for place in places]
         return torch.stack([one.mode(dim=-1).values for one in chosen], dim=1)
 
-    @reading
-    def moved(self) -> Bool[Tensor, "member batch position"]:
-        """Whether an output is the key plus the constant of the first anchor."""
-        return self.outputs - self.keys == self.constants[:, self.which, None]
-
     @property
     def possible(self) -> Bool[Tensor, "member batch position"]:
         """Whether an output is the answer under one second anchor or the other."""
         sums = torch.tensor([[ADDS[one] + ADDS[two] for two in SECOND] for one in FIRST])[self.which]
         return ((self.outputs - self.keys)[..., None] == sums[:, None]).any(dim=-1)
-
-    @property
-    def changing(self) -> Bool[Tensor, "member batch"]:
-        """Whether the answer differs from the key plus the constant that the member learned for the first anchor."""
-        return self.constants[:, self.which] != (self.batch.answers[:, :1] - self.keys)[:, 0]
 
 
 def first_stretch(batch: Batch, shortest: int) -> Bool[Tensor, "batch position"]:

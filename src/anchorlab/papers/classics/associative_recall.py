@@ -80,16 +80,8 @@ class Seen(Reading):
     """The test accuracy of each learner at the end, each seed at its best learning rate."""
 
     best = Quantity(_best)
-
-    @property
-    def pairs(self) -> list[int]:
-        """The numbers of pairs."""
-        return [task.pairs for task in self.setting.tasks]
-
-    @property
-    def widths(self) -> Mapping[str, tuple[int, ...]]:
-        """The widths of each learner, by its name."""
-        return {one.name: tuple(one.widths) for one in self.setting.learners}
+    pairs = reading(lambda seen: [task.pairs for task in seen.setting.tasks])  # the numbers of pairs
+    widths = reading(lambda seen: {one.name: one.widths for one in seen.setting.learners})  # by learner
 
     @reading
     def accuracy(self) -> Mapping[str, Float[Tensor, "seed pairs width"]]:

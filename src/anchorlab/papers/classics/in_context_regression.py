@@ -87,11 +87,7 @@ class Seen(Reading):
 
     exact, noisy, moved = _of_models(EXACT, EXACT), _of_models(NOISY, NOISY), _of_models(EXACT, NOISY)
     of_exact, of_noisy = _of_baselines(EXACT), _of_baselines(NOISY)
-
-    @property
-    def dimension(self) -> int:
-        """The number of coordinates of a point, d."""
-        return int(self.setting.dimension)
+    dimension = reading(lambda seen: int(seen.setting.dimension))  # d, the number of coordinates of a point
 
     @reading
     def batches(self) -> Mapping[str, Batch]:

@@ -25,18 +25,8 @@ from anchorlab.language.start import beginning
 from anchorlab.lens import Faithfulness, Scores, faithfulness, score_edges
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, described, open_model, untrained_model
-from anchorlab.studies import (
-    Measurement,
-    ObservationContext,
-    Observed,
-    Profile,
-    Study,
-    WorkDone,
-    claim,
-    measures_in,
-    over,
-    precondition,
-)
+from anchorlab.studies import ObservationContext, Observed, Profile, Study, WorkDone
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 
 ENOUGH = 0.8
@@ -105,16 +95,14 @@ def look_into(model: LanguageModel, setting: Setting, seeds: int, show: WorkDone
     """Find the circuits of both tasks for some seeds, and score the heads."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
-    excluded = tokenizer.all_special_ids
-    repeated = repeated_tokens(
-        len(tokenizer), setting.sequences, setting.half, setting.first, excluded, beginning(tokenizer)
-    )
-    heads = score_heads(model, repeated, lambda done: None)
+    excluded, start = tokenizer.all_special_ids, beginning(tokenizer)
+    repeated = repeated_tokens(len(tokenizer), setting.sequences, setting.half, setting.first, excluded, start)
+    heads = score_heads(model, repeated)
     found: dict[str, list[Found]] = {name: [] for name in TASKS}
     for seed in range(setting.first, setting.first + seeds):
         drawn = {name: draw(tokenizer, 2 * setting.pairs, seed=seed) for name, draw in TASKS.items()}
-        cut = slice(setting.pairs), slice(setting.pairs, None)
-        halves = {name: (both.part(cut[0]), both.part(cut[1])) for name, both in drawn.items()}
+        cuts = slice(setting.pairs), slice(setting.pairs, None)
+        halves = {name: [both.part(cut) for cut in cuts] for name, both in drawn.items()}
         scores = {}
         for name, (first, _) in halves.items():
             scores[name] = score_edges(model, *first, steps=setting.steps)
@@ -225,7 +213,9 @@ def circuit_has_induction_heads(seen: Seen) -> Measurement:
     Probability that an induction head's largest edge has a larger score than another head's largest edge, by seed.
     """
     which = seen.heads.fires("induction")
-    return over(torch.tensor([_above(one.scores, which) for one in seen.found["repetition"]]))
+    units = [f"{layer}.{head}" for layer in range(len(which)) for head in range(which.shape[1])]
+    found = seen.found["repetition"]
+    return over(torch.tensor([_greater(one.scores.of(units)[0], which.flatten()) for one in found]))
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.6), own=True)
@@ -238,12 +228,6 @@ def previous_token_feeds_keys(seen: Seen) -> Measurement:
     shifts = seen.heads.fires("shift") & (seen.heads.distance == 1)
     induce = seen.heads.fires("induction")
     return over(torch.tensor([_feeding(one.scores, shifts, induce) for one in seen.found["repetition"]]))
-
-
-def _above(scores: Scores, which: Bool[Tensor, "layer head"]) -> float:
-    """Return the probability that a head in `which` has a larger score than a head outside it."""
-    units = [f"{layer}.{head}" for layer in range(len(which)) for head in range(which.shape[1])]
-    return _greater(scores.of(units)[0], which.flatten())
 
 
 def _feeding(scores: Scores, shifts: Bool[Tensor, "layer head"], induce: Bool[Tensor, "layer head"]) -> float:

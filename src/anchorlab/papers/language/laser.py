@@ -51,9 +51,7 @@ class Laser:
         return Laser(self.truncation, prompts, self.full[kept], self.cut[kept])
 
     @property
-    def probabilities(
-        self,
-    ) -> tuple[Float[Tensor, "prompt"], Float[Tensor, "prompt"], Float[Tensor, "prompt"], Float[Tensor, "prompt"]]:
+    def probabilities(self) -> tuple[Float[Tensor, "prompt"], ...]:
         """Probabilities of the right word and "the" with the truncation, then without: four columns `[prompt]`."""
         cut, full = self.cut, self.full
         return cut.right.exp(), cut.words[:, 0].exp(), full.right.exp(), full.words[:, 0].exp()

@@ -154,12 +154,7 @@ def _bars(observed: Observed[Recited]) -> BarFigure:
     def bars(label: str, right: Mapping[str, Bool[Tensor, "poem line"]]) -> Bars:
         found = [over(_shares(right[name]), "poems") for name in DIRECTIONS]
         ends = [one.interval or (one.value or 0.0,) * 2 for one in found]
-        return Bars(
-            label,
-            tuple(one.value or 0.0 for one in found),
-            tuple(low for low, _ in ends),
-            tuple(high for _, high in ends),
-        )
+        return Bars(label, tuple(one.value or 0.0 for one in found), *map(tuple, zip(*ends, strict=True)))
 
     return BarFigure(
         title="Lines recited, and lines told from the other lines of the poem",

@@ -35,20 +35,15 @@ def requantised(model: LanguageModel, bits: Bits) -> LanguageModel:
 
 
 def precision_table(measures: Sequence[Measure[Seen]], seen: Seen, coarser: Mapping[Bits, Seen]) -> Table:
-    """Return each claim's value, its value under each coarser precision, and whether the latter is in the interval.
-
-    A value is `inside` or `outside` the 95 % interval of the claim, or there is `no interval`.
-    """
+    """Return each claim's value, those under coarser precisions, and whether these are inside its 95 % interval."""
     columns = ["claim", "value", "interval"]
     for bits in coarser:
         columns += [f"{bits} bits", f"{bits} bits: change", f"{bits} bits: interval"]
     return Table(
         title="The claims with weights quantised again",
-        caption=(
-            "Every matrix of the blocks is rounded to multiples of a scale, one for each 32 inputs (as GGUF's Q8_0 and "
-            "Q4_0 do), then everything is measured again under the same truncation. The last column of each precision "
-            "says whether the new value is inside the claim's 95 % interval."
-        ),
+        caption="Every matrix of the blocks is rounded to multiples of a scale, one for each 32 inputs (as GGUF's Q8_0 "
+        "and Q4_0 do), then everything is measured again under the same truncation. The last column of each precision "
+        "says whether the new value is inside the claim's 95 % interval.",
         columns=tuple(columns),
         rows=tuple(_row(measure, seen, tuple(coarser.values())) for measure in measures),
     )
@@ -56,9 +51,8 @@ def precision_table(measures: Sequence[Measure[Seen]], seen: Seen, coarser: Mapp
 
 def _row(measure: Measure[Any], seen: Any, coarser: Sequence[Any]) -> tuple[str | float | None, ...]:
     own = _measured(measure, seen)
-    row: list[str | float | None] = [measure.statement, own.value, None]
-    if own.interval is not None:
-        row[2] = f"{own.interval[0]:.3g} to {own.interval[1]:.3g}"
+    interval = None if own.interval is None else f"{own.interval[0]:.3g} to {own.interval[1]:.3g}"
+    row: list[str | float | None] = [measure.statement, own.value, interval]
     for one in coarser:
         value = _measured(measure, one).value
         change = None if value is None or own.value is None else value - own.value

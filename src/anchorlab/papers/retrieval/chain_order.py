@@ -1,7 +1,6 @@
 """The symbols of a chain: partial losses, when each is retrieved in training, and whether in the chain's order."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from math import inf, nan
 
 import torch
@@ -52,10 +51,7 @@ def loss_curves(
 
 
 def retrieved_at(run: TrainedRun) -> Float[Tensor, "member symbol"]:
-    """Return the step at which each queried symbol's partial loss falls to 0.5; infinite if it never does.
-
-    Interpolates linearly between two evaluations.
-    """
+    """Return the step, interpolated, at which each queried symbol's partial loss falls to 0.5; infinite if never."""
     steps, partials = partials_along(run)
     times = [first_crossing(steps, values, RETRIEVED, falling=True) for values in partials.values()]
     return torch.stack(times, dim=1).nan_to_num(nan=inf)
@@ -77,14 +73,3 @@ def in_order(times: Float[Tensor, "member symbol"], apart: float = 0.0) -> Float
         some = len(judged) > 0 or known.isinf().any()
         order.append(float((judged >= 0).all() and known[0].isfinite()) if len(known) > 1 and some else nan)
     return torch.tensor(order)
-
-
-def evaluated_every(run: TrainedRun) -> int:
-    """Return the largest number of steps between two evaluations; times closer than this cannot be ordered."""
-    steps, _ = partials_along(run)
-    return max(later - earlier for earlier, later in pairwise(steps))
-
-
-def retrieving_two(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "retrieving symbol"]:
-    """Return the times of members that retrieve at least two symbols; the others have no order."""
-    return times[times.isfinite().sum(dim=1) > 1]

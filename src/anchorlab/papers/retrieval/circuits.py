@@ -18,13 +18,14 @@ from anchorlab.lens.circuits import AttentionLosses, Head
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval import one_head
 from anchorlab.papers.retrieval.one_head import SOLVED
-from anchorlab.papers.retrieval.settings import OUR_CHOICES, layers_of, paper, paper_recipe, retrieval_of
+from anchorlab.papers.retrieval.settings import OUR_CHOICES, paper, paper_recipe, retrieval_of, spec_of
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, precondition, reading
 from anchorlab.studies.interval import Statistic
 from anchorlab.studies.kit import column_table
+from anchorlab.studies.readings import of_first
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.theory.information_flow import Flow, least_depth
-from anchorlab.training import Evaluation, Experiment
+from anchorlab.training import Evaluation
 
 SUFFICES = 0.05
 """The loss below which a circuit suffices (appendix E)."""
@@ -52,18 +53,12 @@ PAPER = paper(
 )
 
 
-def experiments(setting: Experiment) -> dict[str, Experiment]:
-    """Return the only experiment, the setting itself."""
-    return {"models": setting}
-
-
 class Seen(Reading):
     """The circuits of the models that did not diverge."""
 
-    @reading
-    def models(self) -> Sequence[one_head.Solution]:
-        """The circuit of every model."""
-        return one_head.solutions(self.first, SUFFICES - SOLVED)
+    models = of_first(lambda run: one_head.solutions(run, SUFFICES - SOLVED))  # the circuit of every model
+    steps = of_first(lambda run: retrieval_of(run).steps)  # of the chains
+    layers = of_first(lambda run: spec_of(run).layers)  # of the models
 
     @reading
     def first_uniform(self) -> Sequence[float]:
@@ -75,16 +70,6 @@ class Seen(Reading):
             changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}
             losses.append(AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed))
         return losses
-
-    @reading
-    def steps(self) -> int:
-        """The number of steps of the chains."""
-        return retrieval_of(self.first).steps
-
-    @reading
-    def layers(self) -> int:
-        """The number of layers of the models."""
-        return layers_of(self.first)
 
     @property
     def explained(self) -> list[Circuit]:
@@ -307,7 +292,7 @@ STUDY = Study(
     "retrieval/circuits",
     __doc__,
     measures_in(__name__),
-    trains=experiments,
+    trains=lambda setting: {"models": setting},
     reads=Seen,
     draws=(_circuits, _models, _paths, _view),
     profiles={

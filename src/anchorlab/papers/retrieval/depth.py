@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -18,7 +19,6 @@ from anchorlab.findings import LineFigure, Table, at_least, at_most
 from anchorlab.papers.retrieval import settings
 from anchorlab.papers.retrieval.chain_order import (
     GUESSING_LINE,
-    evaluated_every,
     in_order,
     loss_curves,
     partial_losses,
@@ -27,7 +27,7 @@ from anchorlab.papers.retrieval.chain_order import (
 )
 from anchorlab.studies import SEARCHED, Measurement, Profile, Study, claim, measures_in, over, over_shared, precondition
 from anchorlab.studies.kit import along, column_table
-from anchorlab.studies.readings import Reading, reading
+from anchorlab.studies.readings import Reading, of_first, reading
 from anchorlab.training import Experiment, TrainedRun
 
 LAST = 100
@@ -83,21 +83,14 @@ class Seen(Reading):
     loss_without = _by_depth("no", final_loss)  # [depth other_member]
     partial = _by_depth("with", partial_losses)  # [depth member symbol]
     retrieved = _by_depth("with", retrieved_at)  # steps [depth member symbol]; infinite if never
+    apart = of_first(lambda run: max(np.diff(partials_along(run)[0]).tolist()))  # of two evaluations, in steps
+    # the fewest layers in which each symbol can be retrieved, with the models' mask and number of heads
+    least = of_first(lambda run: settings.least_layers_of(run, settings.retrieval_of(run).asked))
 
     @property
     def end(self) -> int:
         """The one symbol that is queried without the curriculum, counted from 1."""
         return int(self.setting.end.task.steps)
-
-    @reading
-    def apart(self) -> float:
-        """The largest number of steps between two evaluations."""
-        return evaluated_every(self.first)
-
-    @reading
-    def least(self) -> list[int]:
-        """The fewest layers in which each symbol can be retrieved, with the models' mask and number of heads."""
-        return settings.least_layers_of(self.first, settings.retrieval_of(self.first).asked)
 
 
 @claim("section 7.2", "above 0.7 in 100 % of runs", at_least(0.8))

@@ -7,7 +7,6 @@ Source: stacked attention heads, section 5 and appendix B.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import log
 
 import numpy as np
@@ -41,13 +40,6 @@ SHOWN = 5
 """The D of Figures 3 and 8."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The length of the longest chain; every shorter one is simulated too."""
-
-    most_steps: int
-
-
 class Seen(Reading):
     """The least number of layers for every D from 1 to `most`, for Theorem 1 and each of `FLOWS`."""
 
@@ -55,8 +47,8 @@ class Seen(Reading):
 
     @property
     def most(self) -> int:
-        """The largest D."""
-        return int(self.setting.most_steps)
+        """The largest D, which is the study's setting; every shorter chain is simulated, too."""
+        return int(self.setting)
 
     @reading
     def simulated(self) -> Mapping[str, Int[np.ndarray, "step"]]:
@@ -200,8 +192,8 @@ STUDY = Study(
     reads=Seen,
     draws=(_shared, _figure, _table),
     profiles={
-        "quick": Profile(Setting(2000), "Quick profile: every D up to 2000."),
-        "paper": Profile(Setting(10_000), "Paper profile: the theorem is for every D; simulated up to 10000."),
+        "quick": Profile(2000, "Quick profile: every D up to 2000."),
+        "paper": Profile(10_000, "Paper profile: the theorem is for every D; simulated up to 10000."),
     },
-    smoke=Setting(30),
+    smoke=30,
 )

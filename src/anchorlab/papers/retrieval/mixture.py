@@ -9,8 +9,8 @@ Source: stacked attention heads, section 10.2 ("a very diverse set of tasks with
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -21,6 +21,7 @@ from anchorlab.papers.retrieval import settings
 from anchorlab.papers.retrieval.chain_order import in_order
 from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, over, reading
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, column_table, curves_against
+from anchorlab.studies.readings import of_first
 from anchorlab.tasks import task
 from anchorlab.tasks.retrieval import MixedRetrieval
 from anchorlab.training import Experiment, TrainedRun
@@ -60,10 +61,7 @@ def experiments(setting: Experiment) -> dict[str, Experiment]:
 class Seen(Reading):
     """Losses along training of the symbols asked for, in multiples of the loss of guessing among the chains."""
 
-    @reading
-    def steps(self) -> list[int]:
-        """The optimiser steps at which losses are evaluated."""
-        return along(self.runs[ALONE], "test", "loss")[0]
+    steps = of_first(lambda run: along(run, "test", "loss")[0])  # the optimiser steps at which losses are evaluated
 
     @reading
     def mixed(self) -> Float[Tensor, "member symbol step"]:
@@ -119,8 +117,7 @@ def nearer_first(seen: Seen) -> Measurement:
     members, symbols, _ = seen.mixed.shape
     falls = first_crossing(seen.steps, seen.mixed.flatten(0, 1), RETRIEVED, falling=True)
     times = falls.nan_to_num(nan=torch.inf).reshape(members, symbols)
-    apart = max(later - earlier for earlier, later in pairwise(seen.steps))
-    ordered = in_order(times[times.isfinite().any(dim=1)], apart)
+    ordered = in_order(times[times.isfinite().any(dim=1)], apart=max(np.diff(seen.steps).tolist()))
     return over((ordered == 1)[ordered.isfinite()], "models that retrieve a symbol")
 
 

@@ -189,7 +189,7 @@ def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
     loss, retrieved = kit.at_end(run, "test", "loss"), chain_order.retrieved_at(run)
     learned = int((chain_order.partial_losses(run) < RETRIEVED).all(dim=1).sum())
     arrived = [times[times.isfinite()] for times in (retrieved[:, 0], retrieved[:, -1])]
-    ordered = chain_order.in_order(chain_order.retrieving_two(retrieved))
+    ordered = chain_order.in_order(retrieved[retrieved.isfinite().sum(dim=1) > 1])  # the others have no order
     return (
         learned,
         len(loss),

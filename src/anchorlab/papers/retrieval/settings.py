@@ -47,13 +47,8 @@ def quick(
 ) -> training.Experiment:
     """Return the setting of quick profiles, with the implicit curriculum; `retrieval/plateau` shows which parts matter.
 
-    Args:
-        steps: the length D of the chains
-        layers: the number of layers, each of one head without a feed-forward part
-        duration: training batches
-        seeds: the number of members
-        checkpoints: batches between two checkpoints, None for only the last
-        label: a name for people
+    Chains have `steps` steps, layers one head and no feed-forward part; `checkpoints` batches lie between two
+    checkpoints, None for only the last.
     """
     features = 8
     recipe = training.Recipe(
@@ -139,16 +134,15 @@ def retrieval_of(run: training.TrainedRun) -> MinimalRetrieval:
     return chosen
 
 
-def layers_of(run: training.TrainedRun) -> int:
-    """Return the number of layers of a run's models."""
+def spec_of(run: training.TrainedRun) -> VectorSpec:
+    """Return the specification of a run's models."""
     spec = run.experiment.model
     assert isinstance(spec, VectorSpec)
-    return spec.layers
+    return spec
 
 
 def least_layers_of(run: training.TrainedRun, steps: Iterable[int]) -> list[int]:
     """Return the fewest layers, with the mask and heads of a run's models, that carry information `steps` steps."""
-    spec = run.experiment.model
-    assert isinstance(spec, VectorSpec)
+    spec = spec_of(run)
     flow = Flow(causal=spec.mask, heads=1 if spec.heads == 1 else None)
     return [least_depth(one, flow) for one in steps]

@@ -200,9 +200,8 @@ def _quartiles(values: Float[Tensor, "member *rest"]) -> Float[Tensor, "quartile
 
 
 def _between_quartiles(values: Float[Tensor, "member *rest"]) -> Float[Tensor, "*rest"]:
-    low, _, high = _quartiles(values)
-    distance: Tensor = high - low
-    return distance
+    quartiles = _quartiles(values)
+    return quartiles[2] - quartiles[0]
 
 
 def _resampled_ratio(logarithms: Sequence[Float[Tensor, "member"]]) -> tuple[float, float]:

@@ -75,11 +75,9 @@ def attention(ensemble: Ensemble, found: Followers) -> Attention:
 
 
 def _along(label: str) -> cached_property[Sequence[Attention]]:
-    def read(seen: "Seen") -> list[Attention]:
-        run = seen.runs[label]
-        return [attention(run.ensemble(step), seen.found) for step in run.checkpoints]
-
-    return reading(read)
+    return reading(
+        lambda seen: [attention(seen.runs[label].ensemble(step), seen.found) for step in seen.runs[label].checkpoints]
+    )
 
 
 class Seen(Reading):

@@ -6,6 +6,8 @@ removes the noise?
 Source: truncated weights, appendix A.4 and Figures 9 to 12.
 """
 
+from itertools import product
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -143,10 +145,6 @@ def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.ends[NONE].right[LOWEST] / seen.ends[NONE].right[noisy.FULL]
 
 
-def _panels(seen: Seen) -> list[LineFigure]:
-    return [_panel(seen, choice, metric) for choice in CHOICES for metric in _PANELS]
-
-
 def _panel(seen: Seen, choice: noisy.FeedForwards, metric: str) -> LineFigure:
     what, cuts = _PANELS[metric], ("rho=0", LOWEST, BEST) if choice == NONE else (noisy.WITHOUT_F1, noisy.WITHOUT_F2)
     return noisy.clean_panel(
@@ -199,5 +197,5 @@ STUDY = noisy.noisy_study(
     measures_in(__name__),
     trains=experiments,
     reads=Seen,
-    draws=(_panels, _against_rho, _table),
+    draws=(lambda seen: [_panel(seen, *one) for one in product(CHOICES, _PANELS)], _against_rho, _table),
 )

@@ -146,7 +146,7 @@ STUDY = noisy.noisy_study(
     "truncation/feedforward-noise",
     __doc__,
     measures_in(__name__),
-    trains=noisy.only_noisy,
+    trains=lambda setting: {"noisy": setting.experiment()},
     reads=Seen,
     draws=(
         _panel("right", "Probability of the right token (Fig 3, left)", Reference("paper, ρ = 0", 0.98)),

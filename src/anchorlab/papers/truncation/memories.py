@@ -23,7 +23,7 @@ from anchorlab.studies import Reading, claim, measures_in
 from anchorlab.studies.kit import along, mean_table
 from anchorlab.studies.readings import Quantity
 from anchorlab.tasks.recall.noisy import NoisyRecall
-from anchorlab.training import Ensemble, Experiment, TrainedRun
+from anchorlab.training import Ensemble, Experiment
 
 MOST_WITH_FIVE = 3
 """The largest number of seeds with five triggers: one claim reads them, and each takes twice as long to train."""
@@ -37,8 +37,7 @@ def experiments(setting: Setting) -> dict[str, Experiment]:
 
 def without_noise(experiment: Experiment) -> NoisyRecall:
     """Return the control task without noise: every trigger is followed by its own output, with nothing to memorise."""
-    assert isinstance(experiment.task, NoisyRecall)
-    return experiment.task.replace(alpha=0.0)
+    return _task(experiment).replace(alpha=0.0)
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,7 @@ class Memories:
     triggers: tuple[int, ...]
 
     def previous_share(self, positions: int | None = None) -> Float[Tensor, "member"]:
-        """Return the share of positions after the first whose largest attention goes to the previous position.
-
-        Counts only the first `positions`; by default all.
-        """
+        """Return the share of the first `positions`, by default all, whose largest attention goes to the one before."""
         places = torch.arange(1, positions or self.previous.shape[-1])
         return (self.previous[:, places].argmax(dim=-1) == places - 1).double().mean(dim=1)
 
@@ -131,16 +127,15 @@ def memories(ensemble: Ensemble, task: NoisyRecall) -> Memories:
     )
 
 
-def _task(run: TrainedRun) -> NoisyRecall:
-    task = run.experiment.task
-    assert isinstance(task, NoisyRecall)
-    return task
+def _task(experiment: Experiment) -> NoisyRecall:
+    assert isinstance(experiment.task, NoisyRecall)
+    return experiment.task
 
 
 class Seen(Reading):
     """The memories at the end of training with one trigger and with five."""
 
-    memories = Quantity(lambda run: memories(run.ensemble(), _task(run)))
+    memories = Quantity(lambda run: memories(run.ensemble(), _task(run.experiment)))
 
 
 @claim("Fig 7 left", "attends to the previous token", at_least(0.9))
@@ -233,7 +228,7 @@ def noise_avoided(seen: Seen) -> Float[Tensor, "seed"]:
 
 
 def _maps(seen: Seen) -> list[MapFigure]:
-    task, seed = _task(seen.first), seen.first.experiment.members.seeds[0]
+    task, seed = _task(seen.first.experiment), seen.first.experiment.members.seeds[0]
     one, five = seen.memories.values()
     texts = map(task.text_of, range(task.shape.input_size))
     names = tuple({"newline": "⏎", "space": "␣"}.get(text, text) for text in texts)
@@ -276,7 +271,7 @@ def _along(seen: Seen) -> tuple[LineFigure, TimelineFigure]:
     run = seen.first
 
     def shares(ensemble: Ensemble) -> dict[str, Tensor]:
-        found = memories(ensemble, _task(run))
+        found = memories(ensemble, _task(run.experiment))
         return {
             "tokens for which F₂ gives the noise": found.noise_share(),
             "tokens whose value gives themselves": found.own_output,

@@ -187,11 +187,6 @@ def noisy_and_tuned(setting: Setting) -> dict[str, Experiment]:
     return {"noisy": setting.experiment(), "tuned": tuned}
 
 
-def only_noisy(setting: Setting) -> dict[str, Experiment]:
-    """Return the training with noise alone."""
-    return {"noisy": setting.experiment()}
-
-
 @dataclass(frozen=True)
 class Ends:
     """Final predictions of a model and its truncations on clean sequences, by edit: probabilities, loss in nats."""
@@ -254,10 +249,7 @@ def by_step(
 def clean_panel(
     run: TrainedRun, metric: str, edits: Mapping[str, str], title: str, caption: str, *references: Reference
 ) -> LineFigure:
-    """Return the figure of a metric on clean sequences along training, a curve for each edit by its label.
-
-    The references are followed by the full model's ideal value.
-    """
+    """Return the figure of a metric on clean sequences along training: a curve for each edit, and the ideal value."""
     ideal = Reference("full model, ideal", ideal_scores(run.experiment.task, "clean")[metric])
     curves = {label: along(run, "clean", metric, edit)[1] for edit, label in edits.items()}
     figure = by_step(title, along(run, "clean", metric)[0], curves, caption, references=[*references, ideal])

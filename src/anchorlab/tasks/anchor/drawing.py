@@ -54,8 +54,7 @@ class Drawing:
 
     def listed(self, kind: int) -> Int[np.ndarray, "key"]:
         """Return the keys of one list."""
-        keys: np.ndarray = self.allowed[self.start[kind] : self.start[kind] + self.count[kind]]
-        return keys
+        return np.asarray(self.allowed[self.start[kind] : self.start[kind] + self.count[kind]])
 
     def frame(
         self, random: Generator, rows: int, groups: Int[np.ndarray, "row"] | None = None
@@ -74,8 +73,7 @@ class Drawing:
         kind = self.kind[chosen]
         # uniform within the list of each slot; the lists lie one after another in `allowed`
         index = (random.random(kind.shape) * self.count[kind]).astype(np.int64)
-        keys: np.ndarray = self.allowed[self.start[kind] + index]
-        return keys
+        return np.asarray(self.allowed[self.start[kind] + index])
 
 
 def drawings(layout: Layout, separation: Separation, group: Int[np.ndarray, "frame"]) -> dict[str, Drawing]:
@@ -151,8 +149,7 @@ def _shares(frames: Latent) -> Float[np.ndarray, "frame"]:
         return_counts=True,
     )
     anchors_in = np.bincount(frames.rule[first], minlength=int(frames.rule.max()) + 1)
-    weights: np.ndarray = 1.0 / (anchors_in[frames.rule] * frames_in[same.reshape(-1)])
-    return weights
+    return np.asarray(1.0 / (anchors_in[frames.rule] * frames_in[same.reshape(-1)]))
 
 
 def draw_sequences(
@@ -175,8 +172,7 @@ def draw_sequences(
     places = layout.frames.select(frames)
 
     def draw(rows: np.ndarray | slice) -> Found:
-        keys = drawing.keys(random, choice[rows])
-        latent = places.select(rows).with_keys(keys)
+        latent = places.select(rows).with_keys(drawing.keys(random, choice[rows]))
         size = len(latent), layout.placement.length
         if noise is None:
             tokens = random.integers(first, last + 1, size=size, dtype=np.uint16)

@@ -268,5 +268,4 @@ class _Evaluation:
     def _is_trained(self, first: str, second: str) -> np.ndarray:
         tokens, size = self.reading.tokens, len(self.reading.is_item)
         pairs = np.array(sorted(self.reading.trained), dtype=np.int64).reshape(-1, 2)
-        shown: np.ndarray = np.isin(tokens[first] * size + tokens[second], pairs[:, 0] * size + pairs[:, 1])
-        return shown
+        return np.isin(tokens[first] * size + tokens[second], pairs[:, 0] * size + pairs[:, 1])

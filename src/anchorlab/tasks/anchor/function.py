@@ -260,17 +260,11 @@ class AnchorFunction(Task):
         latent = self.layout.frames.select(drawing.frames[choice]).with_keys(keys)
         spread, by_label = self._spread(answers), self.group_by == "label"
         one_group = len(self.groups) == 1 or by_label
-        batch = Batch(
-            inputs=inputs,
-            targets=spread,
-            answers=spread,
-            positions=self.positions,
-            split=split,
-            group=None if one_group else torch.from_numpy(drawing.group[choice]),
-            groups=("all",) if one_group else self.groups,
-            latents={name: torch.from_numpy(value) for name, value in vars(latent).items()},
-            rivals={name: self._spread(value) for name, value in rivals.items()},
-        )
+        group = None if one_group else torch.from_numpy(drawing.group[choice])
+        names = ("all",) if one_group else self.groups
+        latents = {name: torch.from_numpy(value) for name, value in vars(latent).items()}
+        others = {name: self._spread(value) for name, value in rivals.items()}
+        batch = Batch(inputs, spread, spread, self.positions, split, None, group, names, latents, others)
         return batch if self.labels is None else self.labels.applied(batch, n, random, self.vocabulary.size, by_label)
 
     def _shared_out(self, n: int, random: Generator) -> Int[np.ndarray, "row"]:
@@ -278,8 +272,7 @@ class AnchorFunction(Task):
         share = np.array(list(self.shares.values())) / sum(self.shares.values()) * n
         count = np.floor(share).astype(np.int64)
         count[np.argsort(count - share, kind="stable")[: n - count.sum()]] += 1
-        groups = np.repeat([self.groups.index(name) for name in self.shares], count)
-        return random.permutation(groups)
+        return random.permutation(np.repeat([self.groups.index(name) for name in self.shares], count))
 
     @property
     def positions(self) -> Int[Tensor, "scored"]:

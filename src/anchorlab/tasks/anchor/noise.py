@@ -42,8 +42,7 @@ class MarkovNoise(Spec):
         ring = _ring(self.chain, *items)
         steps = random.integers(1, self.successors + 1, size=(rows, length))
         steps[:, 0] = random.integers(len(ring), size=rows)
-        tokens: np.ndarray = ring[steps.cumsum(axis=1) % len(ring)]
-        return tokens
+        return np.asarray(ring[steps.cumsum(axis=1) % len(ring)])
 
 
 @lru_cache(maxsize=16)

@@ -57,9 +57,8 @@ class Operation:
         entries = [_ENTRY.fullmatch(part.strip()) for part in text.split(",")]
         pairs = [(int(entry[1]), int(entry[2])) for entry in entries if entry]
         if len(pairs) < len(entries) or len(dict(pairs)) < len(pairs) or any(max(pair) >= LARGEST for pair in pairs):
-            raise SpecError(
-                "operation", f"cannot read the table {text!r:.60}", "write each token once: 20 -> 31, 21 -> 40"
-            )
+            remedy = "write each token once: 20 -> 31, 21 -> 40"
+            raise SpecError("operation", f"cannot read the table {text!r:.60}", remedy)
         return cls(table=tuple(sorted(pairs)))
 
     @property
@@ -76,8 +75,7 @@ class Operation:
         """Return the result for each key; meaningless if `defined` is false for the key."""
         if self.table:
             listed, results = np.array(self.table, dtype=np.int64).T
-            found: np.ndarray = results[np.minimum(np.searchsorted(listed, keys), len(listed) - 1)]
-            return found
+            return np.asarray(results[np.minimum(np.searchsorted(listed, keys), len(listed) - 1)])
         for sign, amount in self.steps:
             keys = keys * amount if sign == "*" else keys + (amount if sign == "+" else -amount)
         return keys

@@ -161,11 +161,7 @@ def frequency(
 
 @register_task("anchor/multi-anchor")
 def multi_anchor(
-    anchors: Numbers = tuple(range(1, 11)),
-    held_out: int = 8,
-    length: int = 9,
-    items: Pair = (20, 100),
-    size: int = 201,
+    anchors: Numbers = tuple(range(1, 11)), held_out: int = 8, length: int = 9, items: Pair = (20, 100), size: int = 201
 ) -> AnchorFunction:
     """The key plus the anchor; each anchor is tested on different keys.
 
@@ -304,10 +300,7 @@ def synonym(
         rivals={name: RIVALS[name] for name in ("order swapped", "memorised")},
         placement=Placement(length=length),
         separation=Combined(
-            parts=(
-                ModularResidue(modulus=modulus, position="key"),
-                CompositeAnchor(unseen=unseen, seen=tuple(counts)),
-            ),
+            parts=(ModularResidue(modulus=modulus, position="key"), CompositeAnchor(unseen=unseen, seen=tuple(counts))),
             covering=synonyms,
         ),
         shares={f"{first},{second}": count for (first, second), count in counts.items()},

@@ -83,18 +83,14 @@ class Pattern:
         """For each slot, the index into `places` of its first written token."""
         return tuple(self.places.index(slot) for slot in range(len(self.slots)))
 
-    @property
-    def needed(self) -> int:
-        """The length of the shortest sequence that the pattern fits into."""
-        return len(self.places) + sum(gap.least for gap in self.gaps)
-
     def positions(self, length: int) -> Int[np.ndarray, "assignment place"]:
         """Return every way to place the written tokens in `length` positions.
 
         Errors: `SpecError` for a sequence that is too short, or more than `MOST_ASSIGNMENTS` ways.
         """
-        if length < self.needed:
-            raise SpecError("length", f"{length} is too short for `{self.text}`", f"use at least {self.needed}")
+        needed = len(self.places) + sum(gap.least for gap in self.gaps)
+        if length < needed:
+            raise SpecError("length", f"{length} is too short for `{self.text}`", f"use at least {needed}")
         after = [sum(gap.least for gap in self.gaps[i + 1 :]) + len(self.places) - i for i in range(len(self.places))]
         ways = np.zeros((1, 0), dtype=np.int64)
         for index, gap in enumerate(self.gaps[:-1]):
@@ -102,9 +98,8 @@ class Pattern:
             highest = np.full(len(ways), length - after[index]) if gap.open else lowest
             counts = np.maximum(np.minimum(highest, length - after[index]) - lowest + 1, 0)
             if counts.sum() > MOST_ASSIGNMENTS:
-                raise SpecError(
-                    "pattern", f"`{self.text}` fits in too many ways", "use fewer `...` or a shorter length"
-                )
+                remedy = "use fewer `...` or a shorter length"
+                raise SpecError("pattern", f"`{self.text}` fits in too many ways", remedy)
             within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             ways = np.column_stack([np.repeat(ways, counts, axis=0), np.repeat(lowest, counts) + within])
         end = self.gaps[-1]

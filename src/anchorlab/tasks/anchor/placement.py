@@ -45,17 +45,15 @@ class Placement(Spec):
                 raise SpecError(f"choices.{slot}", "is not a slot of any pattern", f"use {', '.join(sorted(slots))}")
             for anchor in anchors:
                 if anchor not in vocabulary.anchors:
-                    raise SpecError(
-                        f"choices.{slot}", f"{anchor} is not an anchor", f"choose from {sorted(vocabulary.anchors)}"
-                    )
+                    remedy = f"choose from {sorted(vocabulary.anchors)}"
+                    raise SpecError(f"choices.{slot}", f"{anchor} is not an anchor", remedy)
         for pattern in patterns:
             if not (pattern.anchors and pattern.keys):
                 raise SpecError("pattern", f"`{pattern.text}` lacks an anchor or a key", "write both, such as `A x`")
             for slot in pattern.anchors:
                 if slot.isdigit() and int(slot) not in vocabulary.anchors:
-                    raise SpecError(
-                        "pattern", f"`{pattern.text}`: {slot} is not an anchor", "list it in vocabulary.anchors"
-                    )
+                    problem = f"`{pattern.text}`: {slot} is not an anchor"
+                    raise SpecError("pattern", problem, "list it in vocabulary.anchors")
 
     def allowed(self, slot: str, vocabulary: Vocabulary) -> tuple[int, ...]:
         """Return the anchors that a slot may hold."""
@@ -161,8 +159,7 @@ class Layout:
                     raise SpecError("pattern", problem, "tie it to an anchor or an end")
                 found.append((rule, way))
         codes = np.array(sorted(listed), dtype=np.int64)
-        deepest = max(map(len, listed.values()))
-        table = np.full((2, len(codes), deepest), -1)
+        table = np.full((2, len(codes), max(map(len, listed.values()))), -1)
         for row, code in enumerate(codes.tolist()):
             for depth, (rule, way) in enumerate(listed[code]):
                 table[:, row, depth] = rule, way
@@ -216,7 +213,7 @@ class Layout:
         nothing = Latent(
             np.full(rows, -1), *(np.full((rows, w), -1) for w in (self.anchors, self.anchors, self.slots, self.slots))
         )
-        if rows == 0 or sequences.shape[1] != self.placement.length:
+        if sequences.shape[1] != self.placement.length:
             return nothing
         codes, rules, ways = self._candidates
         is_anchor = vocabulary.is_anchor(sequences)
@@ -225,13 +222,11 @@ class Layout:
         at = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
         hit, fits = codes[at] == code, np.zeros(rows, dtype=np.int64)
         for depth in range(rules.shape[1]):
-            for rule in range(len(self.patterns)):
+            for rule, pattern in enumerate(self.patterns):
                 mine = np.flatnonzero(hit & (rules[at, depth] == rule))
                 where = self.assignments[rule][ways[at[mine], depth]]
                 good, anchors, keys = self._read(rule, sequences[mine[:, None], where])
-                good &= is_anchor[mine].sum(axis=1) == sum(
-                    slot < len(self.patterns[rule].anchors) for slot in self.patterns[rule].places
-                )
+                good &= is_anchor[mine].sum(axis=1) == sum(slot < len(pattern.anchors) for slot in pattern.places)
                 mine, where, anchors, keys = mine[good], where[good], anchors[good], keys[good]
                 fits[mine] += 1
                 found = self._latent(rule, where, anchors, keys)
@@ -250,8 +245,7 @@ class Layout:
             good &= np.isin(slots[:, index], self.placement.allowed(slot, self.vocabulary))
         good &= self.vocabulary.is_item(slots[:, count:]).all(axis=1)
         if self.placement.distinct:
-            inorder = np.sort(slots[:, :count], axis=1)
-            good &= (np.diff(inorder, axis=1) != 0).all(axis=1)
+            good &= (np.diff(np.sort(slots[:, :count], axis=1), axis=1) != 0).all(axis=1)
         return good, slots[:, :count], slots[:, count:]
 
 

@@ -91,10 +91,8 @@ def _check_answers(reader: Reader, latents: Latent, answer: Int[np.ndarray, "row
         if not missing.size or rule.answer.may_be_nothing:
             continue
         one = latents.select(missing[:1])
-        held = {
-            **dict(zip(rule.pattern.anchors, one.anchors[0].tolist(), strict=False)),
-            **dict(zip(rule.pattern.keys, one.keys[0].tolist(), strict=False)),
-        }
+        held = dict(zip(rule.pattern.anchors, one.anchors[0].tolist(), strict=False))
+        held |= dict(zip(rule.pattern.keys, one.keys[0].tolist(), strict=False))
         anchor_at = {int(p): int(a) for p, a in zip(one.anchor_positions[0], one.anchors[0], strict=True)}
         field, what = f"rules.{name}", f"`{rule.answer.text:.60}`"
         for _, position, value in reader.answer(one, None).steps:
@@ -218,14 +216,8 @@ def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
         f"{samples:,} sequences of each split were drawn; {total:,} of them belong to another split or none.",
         *_coverage_words(different, unseen),
     ]
-    numbers = {
-        "samples": samples,
-        "crossed": crossed,
-        "latents": latents,
-        "unseen": unseen,
-        **different,
-    }
-    return Proof("samples", not sum(crossed.values()) and covered, tuple(words), numbers)
+    numbers = {"samples": samples, "crossed": crossed, "latents": latents, "unseen": unseen, **different}
+    return Proof("samples", not total and covered, tuple(words), numbers)
 
 
 def _coverage_words(counts: dict[str, dict[str, int]], unseen: dict[str, list[int]]) -> list[str]:

@@ -65,8 +65,7 @@ class Reader:
         """
         latent, vocabulary = self.layout.find(sequences), self.layout.vocabulary
         ordinary = vocabulary.is_item(sequences) | vocabulary.is_anchor(sequences)
-        side = self.separation.side(latent, self.layout.placement.length)
-        return np.where(ordinary.all(axis=1), side, -1)
+        return np.where(ordinary.all(axis=1), self.separation.side(latent, self.layout.placement.length), -1)
 
     def answer(self, latent: Latent, sequences: Int[np.ndarray, "row position"] | None, rivals: bool = False) -> Found:
         """Return the answers to latents by their rules, -1 without an answer; with `rivals`, also the rivals' answers.

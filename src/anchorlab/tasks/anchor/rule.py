@@ -27,10 +27,7 @@ class Rule:
 
     @classmethod
     def parse(cls, text: str) -> "Rule":
-        """Parse `pattern -> answer`.
-
-        Errors: `SpecError` for any other text, or an answer with an unknown slot.
-        """
+        """Parse `pattern -> answer`. Errors: `SpecError` for any other text, or an answer with an unknown slot."""
         pattern_text, arrow, answer_text = text.partition("->")
         if not arrow:
             raise SpecError("rule", f"{text!r:.80} has no `->`", _REMEDY)
@@ -59,8 +56,5 @@ def check_names(answer: Expression, pattern: Pattern, field: str) -> None:
         raise SpecError(field, problem, "use trained only with two anchors")
     unknown = sorted(answer.names - set(pattern.slots))
     if unknown:
-        raise SpecError(
-            field,
-            f"`{answer.text:.80}` mentions {unknown[0]!r}, which `{pattern.text}` does not hold",
-            f"use {', '.join(pattern.slots)}",
-        )
+        problem = f"`{answer.text:.80}` mentions {unknown[0]!r}, which `{pattern.text}` does not hold"
+        raise SpecError(field, problem, f"use {', '.join(pattern.slots)}")

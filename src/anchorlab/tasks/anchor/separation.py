@@ -139,8 +139,7 @@ class MovingKeys(ModularResidue):
     def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether each key is within its range."""
         moved = latent.keys - self._place(latent)
-        inside: np.ndarray = (moved >= self.numbers[0]) & (moved <= self.numbers[1])
-        return inside
+        return np.asarray((moved >= self.numbers[0]) & (moved <= self.numbers[1]))
 
 
 class AnchorBased(Separation):
@@ -161,13 +160,12 @@ class AnchorBased(Separation):
         lowest, highest = layout.vocabulary.items
         for anchor, ranges in self.held_out.items():
             if anchor not in layout.vocabulary.anchors:
-                known = sorted(layout.vocabulary.anchors)
-                raise SpecError("held_out", f"{anchor} is not an anchor", f"choose from {known}")
+                remedy = f"choose from {sorted(layout.vocabulary.anchors)}"
+                raise SpecError("held_out", f"{anchor} is not an anchor", remedy)
             for first, last in ranges:
                 if not lowest <= first <= last <= highest:
-                    raise SpecError(
-                        f"held_out.{anchor}", f"{first}..{last} is not a range of items", f"keep to {lowest}..{highest}"
-                    )
+                    problem = f"{first}..{last} is not a range of items"
+                    raise SpecError(f"held_out.{anchor}", problem, f"keep to {lowest}..{highest}")
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether each key is held out for the first anchor of its row."""
@@ -216,9 +214,8 @@ class CompositeAnchor(Separation):
         side = np.full(len(latent), SEEN if self.seen is None else NOWHERE)
         for listed, value in ((self.seen or (), SEEN), (self.unseen, UNSEEN)):
             for one in listed:
-                if len(one) <= latent.anchors.shape[1]:
-                    wide = (*one, *(-1,) * (latent.anchors.shape[1] - len(one)))
-                    side[(latent.anchors == wide).all(axis=1)] = value
+                wide = (*one, *(-1,) * (latent.anchors.shape[1] - len(one)))
+                side[(latent.anchors == wide).all(axis=1)] = value
         return side
 
 
@@ -264,13 +261,11 @@ class Combined(Separation):
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether any part holds out each key."""
-        held_out: np.ndarray = np.logical_or.reduce([part.keys_held_out(latent, length) for part in self.parts])
-        return held_out
+        return np.asarray(np.logical_or.reduce([part.keys_held_out(latent, length) for part in self.parts]))
 
     def keys_in_use(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether every part allows each key."""
-        in_use: np.ndarray = np.logical_and.reduce([part.keys_in_use(latent, length) for part in self.parts])
-        return in_use
+        return np.asarray(np.logical_and.reduce([part.keys_in_use(latent, length) for part in self.parts]))
 
     def anchors_side(self, latent: Latent) -> Int[np.ndarray, "row"]:
         """Return `NOWHERE` if any part returns it, else `UNSEEN` if any part does, else `SEEN`."""

@@ -25,11 +25,8 @@ class Vocabulary(Spec):
     def _disjoint(self) -> "Vocabulary":
         first, last = self.items
         if not 0 <= first <= last < self.size:
-            raise SpecError(
-                "items",
-                f"{first}..{last} is not a range within the {self.size} tokens",
-                f"give the first and the last item, 0..{self.size - 1}",
-            )
+            problem = f"{first}..{last} is not a range within the {self.size} tokens"
+            raise SpecError("items", problem, f"give the first and the last item, 0..{self.size - 1}")
         for index, anchor in enumerate(self.anchors):
             if not 0 <= anchor < self.size:
                 raise SpecError("anchors", f"anchor {anchor} is not a token", f"choose from 0..{self.size - 1}")

@@ -59,10 +59,7 @@ class AssociativeRecall(Task):
         return TaskShape("tokens", self.length, size, size)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences. Latents: `keys` and `values`, `[batch pair]`.
-
-        Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` sequences. Latents: `keys` and `values`, `[batch pair]`."""
         self.check_draw(split, n, seed)
         random, D, first = generator(seed, "sequences", split), self.pairs, 2 * self.pairs
         keys = distinct(random, n, D, self.vocabulary) + 1
@@ -74,15 +71,9 @@ class AssociativeRecall(Task):
         inputs[:, 0:first:2], inputs[:, 1:first:2] = keys, values
         np.put_along_axis(inputs, places, keys, axis=1)
         order = np.argsort(places, axis=1)
-        answers = torch.from_numpy(np.take_along_axis(values, order, axis=1))
-        return Batch(
-            inputs=torch.from_numpy(inputs),
-            targets=answers,
-            answers=answers,
-            positions=torch.from_numpy(np.take_along_axis(places, order, axis=1)),
-            split=split,
-            latents={"keys": torch.from_numpy(keys), "values": torch.from_numpy(values)},
-        )
+        answers, asked = (torch.from_numpy(np.take_along_axis(each, order, axis=1)) for each in (values, places))
+        latents = {"keys": torch.from_numpy(keys), "values": torch.from_numpy(values)}
+        return Batch(torch.from_numpy(inputs), answers, answers, asked, split, latents=latents)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the token after each key's first occurrence; unknown unless every key occurs exactly twice.

@@ -62,7 +62,7 @@ class Brackets(Task):
         return TaskShape("tokens", self.length, 2 * self.kinds, 2 * self.kinds + 1)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` balanced words. Errors: `SpecError` for an unknown split."""
+        """Draw `n` balanced words."""
         draw = partial(self._draw, most=self.deeper if split == "deep" else self.depth)
         inputs = draw_split(self, split, n, seed, draw, self._split)
         answers = self._closing(inputs)

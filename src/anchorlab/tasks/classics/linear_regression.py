@@ -49,10 +49,7 @@ class LinearRegression(Task):
         return TaskShape("vectors", length, self.dimension + 1 + length, 1)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` functions with their pairs. Latents: `w`, `[batch feature]`.
-
-        The targets include the noise, the answers do not. Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` functions with their pairs; only targets include the noise. Latents: `w`, `[batch feature]`."""
         self.check_draw(split, n, seed)
         random, d, k = generator(seed, "sequences", split), self.dimension, self.examples
         w = random.standard_normal((n, d)) / np.sqrt(d)
@@ -64,9 +61,8 @@ class LinearRegression(Task):
         inputs[:, 1::2, d] = torch.from_numpy(seen).float()
         inputs[:, :, d + 1 :] = torch.eye(2 * k)
         answers, targets = (torch.from_numpy(values).float().unsqueeze(-1) for values in (y, seen))
-        return Batch(
-            inputs, targets, answers, torch.arange(0, 2 * k, 2), split, latents={"w": torch.from_numpy(w).float()}
-        )
+        latents = {"w": torch.from_numpy(w).float()}
+        return Batch(inputs, targets, answers, torch.arange(0, 2 * k, 2), split, latents=latents)
 
     def oracle(self, inputs: Float[Tensor, "batch position feature"]) -> Answer:
         """Return the values of the linear function fitted to all pairs of the sequence by least squares.
@@ -76,8 +72,7 @@ class LinearRegression(Task):
         x, seen = self.pairs(inputs)
         finite = x.isfinite().all(dim=2).all(dim=1) & seen.isfinite().all(dim=1)
         x, seen = x.where(finite[:, None, None], 0.0), seen.where(finite[:, None], 0.0)
-        w = torch.linalg.lstsq(x, seen.unsqueeze(-1)).solution
-        answers = x @ w
+        answers = x @ torch.linalg.lstsq(x, seen.unsqueeze(-1)).solution
         exact = (answers.squeeze(-1) - seen).abs().amax(dim=1) < 1e-4 * (1 + seen.abs().amax(dim=1))
         determined = finite & exact & (torch.linalg.matrix_rank(x) == self.dimension) & (self.examples > self.dimension)
         last = 2 * self.examples - 1

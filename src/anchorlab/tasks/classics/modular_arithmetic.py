@@ -84,8 +84,7 @@ class ModularArithmetic(Task):
     def _side(self) -> Int[Tensor, "first second"]:
         """The split of every pair; -1 for pairs that the operation leaves out."""
         table = torch.full((self.prime, self.prime), -1)
-        sides = (torch.arange(len(self._pairs)) >= self.training_pairs).long()
-        table[self._pairs[:, 0], self._pairs[:, 1]] = sides
+        table[self._pairs[:, 0], self._pairs[:, 1]] = (torch.arange(len(self._pairs)) >= self.training_pairs).long()
         return table
 
     @cached_property
@@ -93,10 +92,7 @@ class ModularArithmetic(Task):
         return torch.tensor([pow(number, -1, self.prime) if number else 0 for number in range(self.prime)])
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` pairs of a split, in runs that contain each pair once. Latents: `x` and `y`, `[batch]`.
-
-        Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` pairs of a split, in runs that contain each pair once. Latents: `x` and `y`, `[batch]`."""
         self.check_draw(split, n, seed)
         own = self._pairs[: self.training_pairs] if split == "train" else self._pairs[self.training_pairs :]
         runs = np.tile(np.arange(len(own)), (-(-n // len(own)), 1))

@@ -53,7 +53,7 @@ class RepeatedSequence(Task):
         return TaskShape("tokens", self.length, self.vocabulary, self.vocabulary)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences. Errors: `SpecError` for an unknown split."""
+        """Draw `n` sequences."""
         whole = draw_split(self, split, n, seed, self._draw)
         positions = torch.arange(self.periods[1], self.length - 1)
         answers = whole[:, positions + 1]
@@ -68,7 +68,7 @@ class RepeatedSequence(Task):
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the token after the previous copy of each scored token; the trace is for the last scored token."""
         scored = torch.arange(self.periods[1], self.length - 1)
-        fits = self._period(inputs) > 0
+        fits = self.split_of(inputs) >= 0
         same = (inputs[:, scored, None] == inputs[:, None, :]) & (torch.arange(self.length) < scored[:, None])
         copies = torch.where(same, torch.arange(self.length), -1).amax(dim=2)
         answers = inputs.gather(1, copies + 1)
@@ -78,10 +78,9 @@ class RepeatedSequence(Task):
     def _period(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return each sequence's shortest period in which all tokens are distinct; 0 if there is none."""
         found = torch.zeros(len(tokens), dtype=torch.int64)
-        own = ((tokens >= 0) & (tokens < self.vocabulary)).all(dim=1)
         for period in range(self.periods[1], self.periods[0] - 1, -1):
             repeats = (tokens[:, period:] == tokens[:, :-period]).all(dim=1)
-            found = torch.where(own & repeats & all_different(tokens[:, :period]), period, found)
+            found = torch.where(repeats & all_different(tokens[:, :period]), period, found)
         return found
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:

@@ -48,7 +48,7 @@ class SparseParity(Task):
         return TaskShape("tokens", self.length, 2, 2)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences of fair bits. Errors: `SpecError` for an unknown split."""
+        """Draw `n` sequences of fair bits."""
         inputs = draw_split(self, split, n, seed, lambda random, count: random.integers(0, 2, (count, self.length)))
         answers = (inputs[:, list(self.relevant)].sum(dim=1, keepdim=True)) % 2
         return Batch(inputs, answers, answers, torch.tensor([self.length - 1]), split)
@@ -58,7 +58,7 @@ class SparseParity(Task):
         fits = self.split_of(inputs) >= 0
         parity, trace = torch.zeros(len(inputs), dtype=torch.bool), []
         for place in self.relevant:
-            bit = inputs[:, place] if inputs.shape[1] > place else torch.zeros(len(inputs), dtype=torch.int64)
+            bit = inputs[:, place]
             parity = parity ^ (bit == 1)
             trace.append(TraceStep(f"bit {place}", torch.where(fits, place, -1), bit))
         return Answer(parity.long().unsqueeze(1), fits.unsqueeze(1), tuple(trace))

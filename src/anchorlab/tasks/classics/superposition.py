@@ -45,7 +45,7 @@ class Superposition(Task):
         return TaskShape("vectors", 1, self.features, self.features)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` vectors. Errors: `SpecError` for an unknown split."""
+        """Draw `n` vectors."""
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         values = random.random((n, 1, self.features), dtype=np.float32)

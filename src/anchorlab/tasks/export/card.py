@@ -13,7 +13,7 @@ from shlex import quote
 from anchorlab.tasks.batch import Example
 from anchorlab.tasks.export.lm_eval import LM_EVAL, how_to_run
 from anchorlab.tasks.registry import task_description, task_factory, task_names
-from anchorlab.tasks.task import Proof, Task, prove_by_samples
+from anchorlab.tasks.task import Task, prove_by_samples
 
 # Not `task.toml`: `datasets` would take a folder with this file for another kind of data.
 CARD, SPECIFICATION = "README.md", "specification.toml"
@@ -76,7 +76,6 @@ class Card:
 
     specification: the task as TOML
     format, n, seed, text: as for `export`
-    every: whether all splits of the task were written
     """
 
     task: Task
@@ -86,7 +85,6 @@ class Card:
     seed: int
     text: bool
     parts: tuple[Part, ...]
-    every: bool
 
     @property
     def ours(self) -> bool:
@@ -96,7 +94,8 @@ class Card:
     @property
     def command(self) -> str:
         """The command that writes the same files from the specification in the same folder."""
-        splits = "" if self.every else "".join(f" --split {quote(part.split)}" for part in self.parts)
+        whole = len(self.parts) == len(self.task.splits)
+        splits = "" if whole else "".join(f" --split {quote(part.split)}" for part in self.parts)
         text = " --text" if self.text else ""
         options = f"--format {self.format} --n {self.n} --seed {self.seed}{splits}{text}"
         return f"anchorlab export {SPECIFICATION} {options} --out FOLDER"
@@ -123,7 +122,10 @@ def _definition(card: Card) -> Iterator[str]:
 
 
 def _separation(card: Card) -> Iterator[str]:
-    proof = _proof(card.task, card.n)
+    task = card.task
+    # the default proof by samples draws at most as many sequences as rows
+    by_samples = type(task).proof is Task.proof
+    proof = prove_by_samples(task, min(card.n, task.proof_samples)) if by_samples else task.proof()
     how = "by enumeration" if proof.method == "enumeration" else "on samples"
     yield from (
         "## Separation of the splits",
@@ -132,11 +134,6 @@ def _separation(card: Card) -> Iterator[str]:
         "",
     )
     yield from (*(f"- {words}" for words in proof.words), "")
-
-
-def _proof(task: Task, n: int) -> Proof:
-    """Return the task's own proof; the default proof by samples draws at most as many sequences as rows."""
-    return prove_by_samples(task, min(n, task.proof_samples)) if type(task).proof is Task.proof else task.proof()
 
 
 def _rows(card: Card) -> Iterator[str]:

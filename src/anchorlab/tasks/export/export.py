@@ -24,12 +24,7 @@ from anchorlab.tasks.task import Task
 if TYPE_CHECKING:
     import polars
 
-_PLACES = {
-    "parquet": "{}.parquet",
-    "jsonl": "{}.jsonl",
-    "hf": "data/{}-00000-of-00001.parquet",
-    LM_EVAL: "{}.jsonl",
-}
+_PLACES = {"parquet": "{}.parquet", "jsonl": "{}.jsonl", "hf": "data/{}-00000-of-00001.parquet", LM_EVAL: "{}.jsonl"}
 FORMATS = tuple(_PLACES)
 """`parquet` and `jsonl` write one file per split; `hf` writes a folder that `datasets.load_dataset` reads;
 `lm-eval` writes questions in words, with tasks for lm-evaluation-harness."""
@@ -89,14 +84,13 @@ def export(
             _write_frame(frame, temporary / places[name])
             examples = tuple(task.render(batch.inputs[:_EXAMPLES]))
             parts.append(_part(name, frame, examples, temporary, places[name]))
-        card = Card(task, specification, format, n, seed, text, tuple(parts), every=tuple(names) == tuple(task.splits))
+        card = Card(task, specification, format, n, seed, text, tuple(parts))
         for place, written in {**further, SPECIFICATION: specification, CARD: card_text(card)}.items():
             (temporary / place).write_text(written, encoding="utf-8", newline="\n")
         _put_in_place(temporary, folder, expected)
     except OSError as error:
-        raise SpecError(
-            "folder", f"{folder} cannot be written: {error.strerror or error}", "name a folder that you may write to"
-        ) from error
+        problem = f"{folder} cannot be written: {error.strerror or error}"
+        raise SpecError("folder", problem, "name a folder that you may write to") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder

@@ -17,9 +17,8 @@ def toml_text(task: Task) -> str:
     """
     text = "\n".join(_table(task.model_dump(mode="json"), ())) + "\n"
     if parse_task(tomllib.loads(text)) != task:
-        raise SpecError(
-            "task", "would change when read back from TOML", "make None the default of every field that may be None"
-        )
+        remedy = "make None the default of every field that may be None"
+        raise SpecError("task", "would change when read back from TOML", remedy)
     return text
 
 

@@ -62,21 +62,13 @@ class NoisyAssociative(Task):
         return self.inputs
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` inputs x. Targets are p(y | x), `[batch 1 output]`; answers give output x probability 1.
-
-        Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` inputs x. Targets are p(y | x), `[batch 1 output]`; answers give output x probability 1."""
         self.check_draw(split, n, seed)
         populations = np.tile(np.arange(self.inputs), (-(-n // self.inputs), 1))
         drawn = generator(seed, "sequences", split).permuted(populations, axis=1).reshape(-1, 1)[:n]
         inputs = torch.from_numpy(drawn)
-        return Batch(
-            inputs=inputs,
-            targets=self._law(inputs, self.alpha if split == "train" else 0.0),
-            answers=self._law(inputs, 0.0),
-            positions=torch.tensor([0]),
-            split=split,
-        )
+        targets = self._law(inputs, self.alpha if split == "train" else 0.0)
+        return Batch(inputs, targets, self._law(inputs, 0.0), torch.tensor([0]), split)
 
     def _law(self, inputs: Int[Tensor, "batch position"], alpha: float) -> Float[Tensor, "batch position output"]:
         """Return p(y | x) for each input."""
@@ -92,10 +84,7 @@ class NoisyAssociative(Task):
         return Answer(self._law(tokens, 0.0), known.unsqueeze(1), (found,))
 
     def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
-        """Return p(y | x) under the training noise.
-
-        Errors: `SpecError` for tokens that are not inputs.
-        """
+        """Return p(y | x) under the training noise. Errors: `SpecError` for tokens that are not inputs."""
         return self._law(self._checked(inputs), self.alpha)
 
     def _checked(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:

@@ -108,10 +108,7 @@ def table_counts(source: str, digest: str = "") -> Int[np.ndarray, "state state"
 
 @cache
 def table_characters(source: str, digest: str = "") -> tuple[str, ...]:
-    """Return the characters of a table, in the order of its rows.
-
-    Errors: as `table_counts`.
-    """
+    """Return the characters of a table, in the order of its rows. Errors: as `table_counts`."""
     text = _texts(source)[1]
     try:
         characters = parse_json(text)
@@ -127,10 +124,7 @@ def table_characters(source: str, digest: str = "") -> tuple[str, ...]:
 
 @cache
 def table_chain(source: str, digest: str = "") -> MarkovChain:
-    """Return the Markov chain of a table.
-
-    Errors: as `table_counts`.
-    """
+    """Return the Markov chain of a table. Errors: as `table_counts`."""
     return MarkovChain.from_counts(table_counts(source, digest))
 
 

@@ -17,9 +17,8 @@ from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, drawn_in_parts
 from anchorlab.tasks.metrics import correct, probability
 from anchorlab.tasks.numbers import Numbers
-from anchorlab.tasks.recall.evidence import read_evidence
+from anchorlab.tasks.recall.evidence import read_evidence, scored_positions, scored_width, trigger_share
 from anchorlab.tasks.recall.markov import MarkovChain, is_table_file, table_chain, table_characters, table_digest
-from anchorlab.tasks.recall.scored import scored_positions, scored_width, trigger_share
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
@@ -84,9 +83,8 @@ class NoisyRecall(Task):
         if isinstance(given, dict) and is_table_file(source := given.get("source", "")):
             found = table_digest(source)
             if given.get("digest") not in (None, "", found):
-                raise SpecError(
-                    "digest", f"the table {source} has changed since", "build the task again, without digest"
-                )
+                problem = f"the table {source} has changed since"
+                raise SpecError("digest", problem, "build the task again, without digest")
             return {**given, "digest": found}
         return given
 
@@ -101,9 +99,8 @@ class NoisyRecall(Task):
         if self.source != "uniform" and self.tokens != type(self).model_fields["tokens"].default:
             raise SpecError("tokens", f"the table {self.source} has its own {characters}", "leave tokens out")
         if self.noise == "existing" and self.noise_token >= characters:
-            raise SpecError(
-                "noise", f"{self.noise_token} is not among {characters} tokens", "use appended, or more tokens"
-            )
+            problem = f"{self.noise_token} is not among {characters} tokens"
+            raise SpecError("noise", problem, "use appended, or more tokens")
         if len(set(self.triggers)) < len(self.triggers):
             raise SpecError("triggers", f"{list(self.triggers)} names one twice", "name each trigger once")
         if self.noises > 1 and self.noise == "existing":
@@ -190,27 +187,15 @@ class NoisyRecall(Task):
         """Draw `n` sequences.
 
         Latents: `output` and `trigger` `[batch trigger]`; `noisy` `[batch scored]`, whether the target is noise.
-        Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
         random, alpha = generator(seed, "sequences", split), self.alpha if split == "train" else 0.0
-        found, last = (
-            drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows, alpha)),
-            self.scored == "last",
-        )
-        return Batch(
-            inputs=found["inputs"],
-            targets=found["targets"],
-            answers=found["answers"],
-            positions=torch.tensor([self.length - 1]) if last else found["positions"],
-            split=split,
-            weights=None if last else found["weights"],
-            latents={
-                "output": found["output"],
-                "trigger": found["trigger"],
-                "noisy": self._is_noise(found["targets"]),
-            },
-        )
+        found = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows, alpha))
+        inputs, targets, answers = (found[name] for name in ("inputs", "targets", "answers"))
+        last = self.scored == "last"
+        positions, weights = torch.tensor([self.length - 1]) if last else found["positions"], found["weights"]
+        latents = {"output": found["output"], "trigger": found["trigger"], "noisy": self._is_noise(targets)}
+        return Batch(inputs, targets, answers, positions, split, None if last else weights, latents=latents)
 
     def _draw(self, random: Generator, rows: int, alpha: float) -> dict[str, np.ndarray]:
         """Draw `rows` sequences z_1 .. z_{T+1} from left to right, and what is scored of them."""

@@ -119,19 +119,13 @@ class MinimalRetrieval(Task):
         Latents: `symbols` `[batch chain value feature]`, with values numbered as in `parents`; `order`
         `[batch step record]`, the chain of each query (step 0) and the number of the record at each place (steps
         1 .. D), padded with -1.
-        Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
-        found = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
-        return Batch(
-            inputs=found["inputs"],
-            targets=found["answers"],
-            answers=found["answers"],
-            positions=self._graph.query_places(self.shape.length)[:, -1],
-            split=split,
-            latents={name: found[name] for name in ("symbols", "order")},
-        )
+        latents = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
+        inputs, answers = latents.pop("inputs"), latents.pop("answers")
+        positions = self._graph.query_places(self.shape.length)[:, -1]
+        return Batch(inputs, answers, answers, positions, split, latents=latents)
 
     def _draw(self, random: Generator, rows: int) -> dict[str, np.ndarray]:
         """Draw the inputs, answers and latents of `rows` sequences."""
@@ -200,27 +194,23 @@ class MinimalRetrieval(Task):
         """Return the sequences with a letter for each distinct symbol, in the order in which the queries reach them."""
         numbers = _numbered(inputs[..., : self.features])
         _, found, known = self._graph.follow(numbers)
-        sides = self.split_of(inputs).tolist()
-        return [
-            self._render(symbols, found[:, row].T.tolist(), known[row].tolist(), sides[row], asked)
-            for row, (symbols, asked) in enumerate(zip(numbers.tolist(), self._shown(inputs), strict=True))
-        ]
+        sides, starts = self.split_of(inputs).tolist(), self._graph.query_places(self.shape.length).tolist()
+        examples = []
+        for row, (symbols, asked) in enumerate(zip(numbers.tolist(), self._shown(inputs), strict=True)):
+            paths = found[:, row].T.tolist()
+            ways = [place for start, path in zip(starts, paths, strict=True) for place in (*start, *path)]
+            names: dict[int, str] = {}
+            for place in (*ways, *range(len(symbols))):
+                names.setdefault(symbols[place], letters(len(names)))
+            named = [names[symbol] for symbol in symbols]
+            answers = ["".join(named[path[step - 1]] for step in asked) for path in paths]
+            split = self.splits[sides[row]] if sides[row] >= 0 else "nowhere"
+            examples.append(self._graph.example(named, paths, answers, known[row].tolist(), split))
+        return examples
 
     def _shown(self, inputs: Float[Tensor, "batch position both"]) -> list[tuple[int, ...]]:
         """Return the steps whose symbols are each sequence's answers."""
         return [self.asked] * len(inputs)
-
-    def _render(
-        self, symbols: list[int], found: list[list[int]], known: list[bool], side: int, asked: tuple[int, ...]
-    ) -> Example:
-        starts = self._graph.query_places(len(symbols)).tolist()
-        ways = [place for start, path in zip(starts, found, strict=True) for place in (*start, *path)]
-        names: dict[int, str] = {}
-        for place in (*ways, *range(len(symbols))):
-            names.setdefault(symbols[place], letters(len(names)))
-        named = [names[symbol] for symbol in symbols]
-        answers = ["".join(named[path[step - 1]] for step in asked) for path in found]
-        return self._graph.example(named, found, answers, known, self.splits[side] if side >= 0 else "nowhere")
 
 
 @register_task("retrieval/conditional-vectors")

@@ -35,9 +35,8 @@ class MixedRetrieval(MinimalRetrieval):
     @model_validator(mode="after")
     def _asks(self) -> "MixedRetrieval":
         if not self.implicit_curriculum:
-            raise SpecError(
-                "implicit_curriculum", "is off", f"give asked_steps=({self.steps},) to ask for the end alone"
-            )
+            remedy = f"give asked_steps=({self.steps},) to ask for the end alone"
+            raise SpecError("implicit_curriculum", "is off", remedy)
         return self
 
     @property
@@ -50,7 +49,6 @@ class MixedRetrieval(MinimalRetrieval):
         """Draw `n` sequences.
 
         Latents: as in `retrieval/minimal`, and `step` `[batch]`, the step asked for.
-        Errors: `SpecError` for an unknown split.
         """
         batch = super().sample(split, n, seed)
         group = torch.from_numpy(generator(seed, "steps", split).integers(len(self.asked), size=n))

@@ -65,10 +65,7 @@ class StepRetrieval(Task):
         return TaskShape("tokens", 2 * self.chains * self.steps + 1, self.symbols, self.symbols)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` sequences. Latents: `symbols` `[batch value chain]`, x_0 to x_D; `queries` `[batch 1]`, the chain.
-
-        Errors: `SpecError` for an unknown split.
-        """
+        """Draw `n` sequences. Latents: `symbols` `[batch value chain]`, x_0 to x_D; `queries` `[batch 1]`, a chain."""
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         symbols = self._draw(random, n, self.splits.index(split))
@@ -79,14 +76,9 @@ class StepRetrieval(Task):
         inputs[:, :-1] = np.take_along_axis(pairs, order[:, :, None], axis=1).reshape(n, 2 * self.chains * self.steps)
         inputs[:, -1:] = np.take_along_axis(symbols[:, 0], queries, axis=1)
         answers = torch.from_numpy(np.take_along_axis(symbols[:, -1], queries, axis=1))
-        return Batch(
-            inputs=torch.from_numpy(inputs),
-            targets=answers,
-            answers=answers,
-            positions=torch.tensor([self.shape.length - 1]),
-            split=split,
-            latents={"symbols": torch.from_numpy(symbols), "queries": torch.from_numpy(queries)},
-        )
+        positions = torch.tensor([self.shape.length - 1])
+        latents = {"symbols": torch.from_numpy(symbols), "queries": torch.from_numpy(queries)}
+        return Batch(torch.from_numpy(inputs), answers, answers, positions, split, latents=latents)
 
     def _draw(self, random: Generator, n: int, side: int) -> Int[np.ndarray, "batch value chain"]:
         """Draw the symbols of all chains, one after another, so that all pairs belong to one split, `side`."""

@@ -93,7 +93,6 @@ class TokenRetrieval(Task):
 
         Latents: `symbols` `[batch value chain]`, numbered as in `parents`; `queries` `[batch place]`, the chain of each
         query; `step` `[batch]`, the step asked for.
-        Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
@@ -101,16 +100,9 @@ class TokenRetrieval(Task):
         inputs, step = latents.pop("inputs"), latents["step"]
         asked = latents["symbols"][torch.arange(n), self.roots + step - 1]
         targets = asked.gather(1, latents["queries"])
-        return Batch(
-            inputs=inputs,
-            targets=targets,
-            answers=targets,
-            positions=self._graph.query_places(self.shape.length)[:, -1],
-            split=split,
-            group=torch.searchsorted(torch.tensor(self.asked), step),
-            groups=tuple(f"step {one}" for one in self.asked),
-            latents=latents,
-        )
+        positions = self._graph.query_places(self.shape.length)[:, -1]
+        group, groups = torch.searchsorted(torch.tensor(self.asked), step), tuple(f"step {one}" for one in self.asked)
+        return Batch(inputs, targets, targets, positions, split, group=group, groups=groups, latents=latents)
 
     def _draw(self, random: Generator, rows: int) -> dict[str, np.ndarray]:
         """Draw the inputs and latents of `rows` sequences."""
@@ -179,17 +171,13 @@ class TokenRetrieval(Task):
         answer, places = self.oracle(inputs), self._graph.follow(inputs)[1]
         answers, known = answer.answers.tolist(), answer.known.tolist()
         sides, steps = self.split_of(inputs).tolist(), self._step(inputs).tolist()
-        return [
-            self._render(tokens, places[:, row].T.tolist(), answers[row], known[row], steps[row], sides[row])
-            for row, tokens in enumerate(inputs.tolist())
-        ]
-
-    def _render(
-        self, tokens: list[int], paths: list[list[int]], answers: list[int], known: list[bool], step: int, side: int
-    ) -> Example:
-        names, shown = ([self.text_of(token) for token in some] for some in (tokens, answers))
-        split = self.splits[side] if side >= 0 else "nowhere"
-        return self._graph.example(names, [path[:step] for path in paths], shown, known, split)
+        examples = []
+        for row, tokens in enumerate(inputs.tolist()):
+            names, shown = ([self.text_of(token) for token in some] for some in (tokens, answers[row]))
+            paths = [path[: steps[row]] for path in places[:, row].T.tolist()]
+            split = self.splits[sides[row]] if sides[row] >= 0 else "nowhere"
+            examples.append(self._graph.example(names, paths, shown, known[row], split))
+        return examples
 
 
 @register_task("retrieval/conditional")

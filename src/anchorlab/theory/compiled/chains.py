@@ -1,9 +1,11 @@
-"""The program that follows retrieval chains in the least number of layers."""
+"""The program that follows retrieval chains in the least number of layers, and the transformer that computes it."""
 
 import torch
 
 from anchorlab.errors import SpecError
+from anchorlab.models.transformer import Transformer
 from anchorlab.tasks import TokenRetrieval
+from anchorlab.theory.compiled.assemble import assemble
 from anchorlab.theory.compiled.program import (
     ANSWER,
     POSITION,
@@ -17,6 +19,8 @@ from anchorlab.theory.compiled.program import (
     one_hot,
 )
 from anchorlab.theory.information_flow import Flow, least_depth
+
+_SHARP = 60.0  # score difference that makes attention practically exact: exp(-60) is negligible
 
 
 def chains(task: TokenRetrieval) -> Program:
@@ -61,3 +65,16 @@ def chains(task: TokenRetrieval) -> Program:
         outputs=one_hot(range(symbols), task.shape.output_size),
         units=tuple(units),
     )
+
+
+def retrieval_circuit(task: TokenRetrieval) -> Transformer:
+    """Return a transformer that answers every query of a task, with one head in each of `least_depth` causal layers.
+
+    It is the program `chains` in weights; the logit of the answer is 1, all others are 0.
+
+    Errors: `SpecError` for a task with parents, and for a task that asks for several numbers of steps.
+    """
+    spec, weights = assemble(chains(task), sharpness=_SHARP, gap=1.0)
+    module = spec.build(task.shape)
+    module.load_state_dict(weights)
+    return module

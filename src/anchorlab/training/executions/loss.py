@@ -34,17 +34,10 @@ def forward_loss(
     mixed: bool,
     weights: Weights | None = None,
 ) -> Float[Tensor, ""]:
-    """Return one member's loss.
+    """Return one member's loss: the mean of `losses` at `positions`, weighted by `scored` if given.
 
-    Args:
-        module: the member, or a template for `weights`
-        inputs: token ids, or vectors
-        targets: token ids, distributions or vectors
-        positions: where predictions are scored
-        scored: the weight of each position in the mean; equal ones when None
-        losses: the task's loss at each position
-        mixed: whether matrix products run in bfloat16; the loss is computed in float32
-        weights: used in place of the module's own, by name
+    `weights` are used in place of the module's own, by name. With `mixed`, matrix products run in bfloat16, and the
+    loss is computed in float32.
     """
     with autocast(inputs.device, mixed):
         outputs = predict(module, inputs, positions, weights)

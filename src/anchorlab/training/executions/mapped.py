@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -137,7 +137,7 @@ class MappedExecution:
         self.optimiser, self.graphs = optimiser, graphs
         self.gradients = MappedGradients(ensemble, losses, mixed)
         self.fallback: str | None = None if graphs is not None else "there is no CUDA device"
-        self._captured: dict[tuple[torch.Size, ...], _Captured] = {}
+        self._captured: dict[tuple[torch.Size, ...], Callable[[MemberBatches], None]] = {}
         values = optimiser.flat.values
         self._factor = torch.ones((), dtype=torch.float64, device=values.device)
         self._time = torch.zeros((), dtype=torch.float64, device=values.device)
@@ -162,7 +162,7 @@ class MappedExecution:
         captured = None if self.fallback is not None else self._graph(batches)
         self._set_active(tuple(active))
         if captured is not None:
-            captured.replay(batches)
+            captured(batches)
         else:
             self._update(self._within_memory(lambda: self.gradients(batches)))
 
@@ -170,10 +170,7 @@ class MappedExecution:
         self.optimiser.update(gradients, self._factor, self._time, self._active)
 
     def _within_memory(self, work: Callable[[], Result]) -> Result:
-        """Return `work()`, retried with fewer members at once if memory runs out; `work` must have no side effects.
-
-        Errors: `OutOfMemoryError` if memory does not suffice even for one member at a time.
-        """
+        """Return `work()`, which has no side effects, retried with fewer members at once while memory runs out."""
         while True:
             try:
                 return work()
@@ -182,8 +179,8 @@ class MappedExecution:
                     raise
             logger.warning("the device has too little memory: members now learn %d at once", self.gradients.at_once)
 
-    def _graph(self, batches: MemberBatches) -> "_Captured | None":
-        """Return the graph for batches of these shapes, captured on first use, or None if that failed."""
+    def _graph(self, batches: MemberBatches) -> Callable[[MemberBatches], None] | None:
+        """Return what replays the graph for batches of these shapes, captured on first use, or None if that failed."""
         graphs = self.graphs
         assert graphs is not None
         # a graph repeats kernels on fixed addresses, so each batch shape needs its own graph and its own tensors, into
@@ -201,8 +198,14 @@ class MappedExecution:
             self.fallback = str(error).splitlines()[0]
             logger.warning("the step could not be captured as a CUDA graph and runs uncaptured: %s", self.fallback)
             return None
-        self._captured[key] = _Captured(graph, own)
-        return self._captured[key]
+
+        def replay(batches: MemberBatches) -> None:
+            for kept, value in zip(_tensors(own), _tensors(batches), strict=True):
+                kept.copy_(value)
+            graph.replay()
+
+        self._captured[key] = replay
+        return replay
 
     def _set_active(self, active: tuple[bool, ...]) -> None:
         """Set which members are updated, if that has changed: it changes only after an evaluation."""
@@ -211,17 +214,5 @@ class MappedExecution:
             self._known = active
 
 
-@dataclass(frozen=True)
-class _Captured:
-    graph: torch.cuda.CUDAGraph
-    batches: MemberBatches
-
-    def replay(self, batches: MemberBatches) -> None:
-        for own, value in zip(_tensors(self.batches), _tensors(batches), strict=True):
-            own.copy_(value)
-        self.graph.replay()
-
-
 def _tensors(batches: MemberBatches) -> tuple[Tensor, ...]:
-    scored = () if batches.weights is None else (batches.weights,)
-    return (batches.inputs, batches.targets, batches.positions, *scored)
+    return tuple(value for value in vars(batches).values() if value is not None)

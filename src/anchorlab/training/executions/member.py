@@ -39,14 +39,12 @@ class MemberExecution:
         """Take one optimiser step with every active member."""
         for index in (index for index, learns in enumerate(active) if learns):
             parameters = self.parameters[index]
-            positions = batches.positions if batches.shared_positions else batches.positions[index]
-            scored = None if batches.weights is None else batches.weights[index]
             loss = forward_loss(
                 self.modules[index],
                 batches.inputs[index].clone(),  # a copy has an alignment that does not depend on the index
                 batches.targets[index],
-                positions,
-                scored,
+                batches.positions if batches.shared_positions else batches.positions[index],
+                None if batches.weights is None else batches.weights[index],
                 self.losses,
                 self.mixed,
             )

@@ -32,11 +32,20 @@ from anchorlab.papers.anchor.open_questions.choices import (
     Value,
     experiments,
 )
-from anchorlab.papers.anchor.open_questions.landscape import compared, rise_curves, rises
 from anchorlab.papers.anchor.open_questions.layers import Layers, layers_along
-from anchorlab.papers.anchor.open_questions.left_out import left_out, left_out_table
 from anchorlab.papers.anchor.open_questions.open_questions import STUDY, Seen
-from anchorlab.papers.anchor.open_questions.outcomes import Outcome, effect, on_many, outcomes, timed
+from anchorlab.papers.anchor.open_questions.outcomes import (
+    Outcome,
+    compared,
+    effect,
+    left_out,
+    left_out_table,
+    on_many,
+    outcomes,
+    rise_curves,
+    rises,
+    timed,
+)
 from anchorlab.papers.anchor.open_questions.spikes import Spike, spikes
 from tests.papers.hand_made_models import two_layers
 from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, run_ending, seen_by_hand, values_of
@@ -177,7 +186,7 @@ def many_run(experiment, accuracy):
 
 
 def test_layers_left_out_are_read_by_their_number():
-    found = left_out(on_many(many_runs()))
+    found = {value: left_out(run) for value, run in on_many(many_runs()).items()}
     accuracy = torch.tensor([[0.94, 0.8], [0.84, 0.7], [0.74, 0.6], [0.64, 0.5]])
     torch.testing.assert_close(found[Value(LAYERS, 4)].float(), accuracy)
     assert [len(one) for one in found.values()] == [2, 2, 2, 4]

@@ -177,13 +177,12 @@ def test_answers_are_sorted_by_what_they_name_and_places_are_those_of_the_questi
     assert answering.kinds(answers, torch.tensor([40, 30, 50, 60]).expand(7, 4)).tolist() == [0, 1, 2, 2, 3, 3, 3]
     assert answering.kinds(torch.tensor([40]), torch.tensor([[40, 40, 50, 60]])).tolist() == [0]
     assert len(answering.KINDS) == 4
-    at = answering.places(BATCH)
-    tokens = BATCH.inputs
-    assert torch.equal(tokens.gather(1, at.anchor.unsqueeze(1))[:, 0], QUESTION)
-    assert torch.equal(at.items[:, 0], BATCH.answers[:, 0]) and torch.equal(at.item, at.anchor + 1)
-    assert torch.equal(at.items.sort(dim=1).values, TEXT.sort(dim=1).values)
-    assert torch.equal(at.other_item, at.other_anchor + 1) and torch.equal(at.other_item, (at.item + 1) % 8 + 1)
-    assert torch.equal(tokens.gather(1, at.other_item.unsqueeze(1))[:, 0], at.items[:, 1])
+    (anchors, places), items = answering.places(BATCH), answering.asked_first(BATCH)
+    assert torch.equal(BATCH.inputs.gather(1, anchors)[:, 0], QUESTION)
+    assert torch.equal(items[:, 0], BATCH.answers[:, 0]) and torch.equal(places, anchors + 1)
+    assert torch.equal(items.sort(dim=1).values, TEXT.sort(dim=1).values)
+    assert torch.equal(places[:, 1], (places[:, 0] + 1) % 8 + 1)
+    assert torch.equal(BATCH.inputs.gather(1, places), items)
     same = BATCH.inputs.unsqueeze(2) == BATCH.inputs.unsqueeze(1)
     assert (same.sum(dim=(1, 2)) == LENGTH + 2).all()
 

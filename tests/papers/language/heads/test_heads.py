@@ -14,7 +14,7 @@ from anchorlab.language import pretrained
 from anchorlab.language.sample_text import english_page
 from anchorlab.papers.language.heads import heads, observing
 from anchorlab.papers.language.heads.examples import Example, Examples, examples, shown
-from anchorlab.papers.language.heads.observing import ObservedHeads, Seen, Setting, layer_groups, observe, texts
+from anchorlab.papers.language.heads.observing import ObservedHeads, Seen, Setting, observe, texts
 from anchorlab.papers.language.heads.overview import figures, tables
 from anchorlab.papers.language.heads.removal import Predictions, WithoutHeads
 from anchorlab.papers.language.heads.scores import ScoredHeads, reached_by_chance, score_heads
@@ -157,11 +157,9 @@ def test_a_share_of_all_placements_stays_below(layers, heads, first, second):
         assert up_to / total >= share - 1e-9 > below / total - 1e-9
 
 
-def test_groups_of_layers_slide_and_heads_that_fill_a_model_begin_in_its_first_layer():
+def test_heads_that_fill_a_model_begin_in_its_first_layer():
     assert reached_by_chance(5, 2, 10, 10, 0.95) == 0
     assert reached_by_chance(5, 2, 10, 1, 1.0) == 4
-    assert layer_groups(6, 3) == [range(0, 3), range(1, 4), range(2, 5)]
-    assert layer_groups(3, 3) == []
     assert shown(" the\n") == "␣the⏎"
 
 

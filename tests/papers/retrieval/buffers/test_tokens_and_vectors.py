@@ -11,10 +11,10 @@ from torch.nn.functional import one_hot
 import anchorlab as al
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval import one_head
+from anchorlab.papers.retrieval.buffers import queries as of
 from anchorlab.papers.retrieval.buffers import vectors
 from anchorlab.papers.retrieval.buffers.buffers import QUICK
 from anchorlab.papers.retrieval.buffers.queries import Queries, exchanged, token_queries, vector_queries
-from anchorlab.papers.retrieval.buffers.subspaces import against_random, overlap, projector, subspace
 from anchorlab.papers.retrieval.buffers.tokens import Buffers, buffers, hand_written
 from anchorlab.theory.compiled import Move
 from tests.papers.retrieval.buffers.hand_made import LONGER, TASK, block, erase, share, shifted, written
@@ -223,16 +223,15 @@ TILTED = torch.cat([X / 2 + Z * 3**0.5 / 2, Y], dim=1)  # shares y with the plan
 
 def test_subspaces_projectors_and_their_overlaps_by_chance():
     rows = torch.diag(torch.tensor([10.0, 2.0, 0.5, 0.0], dtype=torch.float64))  # squares 100, 4, 0.25
-    basis = subspace(rows)
+    basis = of.subspace(rows)
     torch.testing.assert_close(basis.abs(), torch.eye(4, dtype=torch.float64)[:, :2], rtol=0, atol=1e-12)
-    torch.testing.assert_close(projector(PLANE), torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)))
     draw = torch.Generator().manual_seed(0)
 
     def basis(dimensions):
         return torch.linalg.qr(torch.randn(20, dimensions, generator=draw, dtype=torch.float64)).Q
 
     for one, other in ((3, 5), (5, 3), (4, 4), (8, 2)):
-        found = torch.stack([against_random(basis(one), basis(other)) for _ in range(400)])
+        found = torch.stack([of.against_random(basis(one), basis(other)) for _ in range(400)])
         assert float(found.mean()) == pytest.approx(1, abs=0.06)
 
 
@@ -247,5 +246,5 @@ def test_subspaces_projectors_and_their_overlaps_by_chance():
     ],
 )
 def test_overlaps(one, other, expected, ratio):
-    assert float(overlap(one, other)) == pytest.approx(expected, abs=1e-12)
-    assert float(against_random(one, other)) == pytest.approx(ratio, abs=1e-12)
+    assert float(of.overlap(one, other)) == pytest.approx(expected, abs=1e-12)
+    assert float(of.against_random(one, other)) == pytest.approx(ratio, abs=1e-12)

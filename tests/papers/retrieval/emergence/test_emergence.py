@@ -10,20 +10,10 @@ import torch
 from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval import one_head
-from anchorlab.papers.retrieval.chain_order import in_order, retrieving_two
+from anchorlab.papers.retrieval.chain_order import in_order
 from anchorlab.papers.retrieval.emergence import emerging
 from anchorlab.papers.retrieval.emergence.emergence import STUDY, Seen
-from anchorlab.papers.retrieval.emergence.emerging import (
-    Growth,
-    behind,
-    distance,
-    needs,
-    pace,
-    reused,
-    rise,
-    rise_replaced,
-    slower,
-)
+from anchorlab.papers.retrieval.emergence.emerging import Growth, distance, needs, reused, rise
 from anchorlab.papers.retrieval.one_head import Solution
 from anchorlab.papers.retrieval.settings import smoke
 from anchorlab.tasks import task
@@ -97,8 +87,6 @@ def test_the_order_of_heads_is_that_of_symbols_and_not_of_losses():
         {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34.0, 2: 35.0}
     )
     assert values_of(STUDY, seen_of([both], 40.0, NONE))["heads-in-chain-order"] == 1.0
-    one, two = [1.0, inf, inf], [3.0, 2.0, inf]
-    assert retrieving_two(torch.tensor([one, two, [inf, inf, inf]])).tolist() == [two]
     rising = {JOINS: rose(15), FIRSTS: rose(25), SECONDS: FLAT}
     assert distance(growth(rising, retrieved={1: 22.0, 2: inf}), 40.0) == pytest.approx(3)
     assert distance(growth(rising, retrieved={1: 22.0, 2: 30.0}), 40.0) == 40  # x_2 fell, its path never emerged
@@ -119,7 +107,7 @@ def test_the_order_of_heads_is_that_of_symbols_and_not_of_losses():
     ],
 )
 def test_the_last_gap(times, found):
-    assert slower(torch.tensor(times), 10.0) == pytest.approx(found, nan_ok=True)
+    assert emerging.slower(torch.tensor(times), 10.0) == pytest.approx(found, nan_ok=True)
 
 
 FALLS = torch.tensor([1, 0.9, 0.8, 0.6, 0.2])
@@ -152,14 +140,14 @@ HALF = growth({JOINS: rose(15), FIRSTS: rose(15), SECONDS: FLAT}, retrieved={1: 
 def test_the_pace_before_and_after_the_first_symbol(times, loss, found):
     """Before means from the step on at which the loss is 1.0, that of no answer."""
     one = growth({}, retrieved=dict(enumerate(times, 1)), loss=torch.tensor(loss))
-    assert pace(one) == pytest.approx(found, nan_ok=True)
+    assert emerging.pace(one) == pytest.approx(found, nan_ok=True)
 
 
 def test_validation_behind_training_in_shares_of_the_fall():
     """The excess is the largest at any time; a model that does not learn has none, and one that is ahead a negative."""
     training = torch.tensor([[1.0, 0.5, 0.2], [1.0, 1.0, 1.0], [1.0, 0.6, 0.5], [1.0, nan, nan]])
     validation = torch.tensor([[1.01, 0.7, 0.21], [1.0, 2.0, 2.0], [0.9, 0.5, 0.45], [1.0, nan, nan]])
-    assert behind(training, validation).tolist() == pytest.approx([0.2 / 0.8, -0.05 / 0.5])
+    assert emerging.behind(training, validation).tolist() == pytest.approx([0.2 / 0.8, -0.05 / 0.5])
 
 
 def test_a_stream_is_trained_on_a_sample_too():
@@ -290,8 +278,8 @@ def test_all_attention_is_replaced_that_of_unexplained_heads_too():
             return 0.005 + 0.01 * len(assignment)
 
     measured = Counting(ensemble, retrieval, retrieval.sample("test", 4, seed=0))
-    assert rise_replaced(half, measured) == pytest.approx(0.04)
-    assert rise_replaced(circuit(FIRSTS, layers=2), measured) == pytest.approx(0.02)
+    assert emerging.rise_replaced(half, measured) == pytest.approx(0.04)
+    assert emerging.rise_replaced(circuit(FIRSTS, layers=2), measured) == pytest.approx(0.02)
 
 
 def uniform_run(values, checkpoints):

@@ -22,6 +22,7 @@ from anchorlab.runs import Store
 from anchorlab.studies import ObservationContext, kept_findings
 from anchorlab.tasks import task
 from anchorlab.tasks.retrieval.prompts.reading import read
+from tests.papers.hand_made_runs import judgements_of
 
 SETTING = PromptSetting(
     "none", questions=24, deep=6, steps=(1, 2, 7), chains=(2, 3), tries=2, manner=Manner(chat=False, begun=True)
@@ -104,22 +105,17 @@ def test_the_value_one_step_too_early_is_an_error_of_its_own_in_every_question()
     assert found["kingdoms"].value == 0
     errors = {line.label: line.mean for line in analysis.figures[3].lines}
     assert errors["a step of the chain"] == (0.0, 1.0, 1.0) and errors["right"] == (1.0, 0.0, 0.0)
-    assert study.short_equations(answered(one_step_early)).value == pytest.approx(0.5)  # D = 1 of 1 and 2
-    _, found = analysed(answered(one_step_early))
+    assert found["short-equations"].value == pytest.approx(0.5)  # D = 1 of 1 and 2
     assert len(found["kingdoms"].units) == 24
     assert found["kingdoms"].interval == pytest.approx((0.0, 1 - 0.05 ** (1 / 24)))  # exact binomial: none of 24
     assert sum(found["short-equations"].units) == len(found["short-equations"].units) / 2
 
 
 def test_a_model_that_fails_at_one_step_is_not_judged_by_claims_on_large_models():
-    def judged(says):
-        found = study.STUDY.judge(answered(says), "quick")
-        return {one.claim.id.rpartition("/")[2]: (one.value, one.verdict) for one in found}
-
-    ignorant = judged(lambda text: " Well")
+    ignorant = judgements_of(study.STUDY, answered(lambda text: " Well"))
     assert ignorant.pop("one-step") == (0, "not met")
     assert set(ignorant.values()) == {(None, "not measured")}
-    early = judged(one_step_early)  # right at one step, wrong beyond
+    early = judgements_of(study.STUDY, answered(one_step_early))  # right at one step, wrong beyond
     assert early["one-step"] == (1, "met")
     assert early["kingdoms"] == (0, "differs at small scale")
     assert study.one_step(answer(Speaker(knowing), replace(SETTING, steps=(2,)), lambda status: None, "")).value is None

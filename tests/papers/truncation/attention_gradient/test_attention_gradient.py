@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from anchorlab.papers.truncation.attention_gradient import attention_gradient, projections
-from anchorlab.papers.truncation.attention_gradient.attention_gradient import (
-    STUDY,
-    Seen,
-    noise_avoided,
-    noise_leading,
-)
+from anchorlab.papers.truncation.attention_gradient.attention_gradient import STUDY, Seen
 from anchorlab.papers.truncation.attention_gradient.projections import Gradient, measure, measure_with_noise
 from anchorlab.rng import generator
 from anchorlab.studies.claim import judge
@@ -75,10 +70,10 @@ def test_batches_of_every_size_are_drawn_together():
     small, large = UniformRecall(10, 160, 0.5), UniformRecall(20, 320, 0.5)
     noise = [np.array([-1.0, -3.0]) / 100, np.array([-4.0, -2.0]) / 400]
     seen = seen_of([Gradient(law, one, one, one) for law, one in zip((small, large), noise, strict=True)])
-    avoided = noise_avoided(seen)
+    avoided = attention_gradient.noise_avoided(seen)
     assert avoided.value == pytest.approx(-2) and avoided.units == pytest.approx((-1, -2))
     assert avoided.interval == student(-2, -1, -2)
-    assert len(noise_leading(seen).units) == 2
+    assert len(attention_gradient.noise_leading(seen).units) == 2
 
 
 def test_tokens_of_one_order_are_attended_to_uniformly_and_alike_far_above_n_squared(monkeypatch):

@@ -7,19 +7,10 @@ from anchorlab.papers.truncation.one_step.one_step import STUDY, Seen
 from anchorlab.rng import generator
 from anchorlab.runs import Store
 from anchorlab.studies import run_study
+from anchorlab.theory import table_2
 from anchorlab.theory.margin_scans import Margin, Point, Scan, Scanned, measure, samples_needed
 from anchorlab.theory.one_step import ENTRIES, Moments, feedforward_gradient, value_gradient
-from anchorlab.theory.table_2 import (
-    DELTA,
-    LEMMA_D1,
-    PRINTED,
-    Drawn,
-    _keeps_bounds,
-    draw_moments,
-    lemma_verdicts,
-    verdict,
-    verdicts,
-)
+from anchorlab.theory.table_2 import DELTA, LEMMA_D1, PRINTED, Drawn, draw_moments, lemma_verdicts, verdict, verdicts
 from anchorlab.theory.uniform_recall import UniformRecall
 from tests.papers.hand_made_runs import results_of, values_of, verdicts_of
 from tests.papers.hand_made_runs import seen_by_hand as made_by_hand
@@ -58,10 +49,10 @@ def test_printed_variances_are_too_large_and_bounds_too_narrow_are_left():
     law = UniformRecall(6, 12, 0.4)
     drawn, sample = draw_moments(law, batches=2, size=100), law.draw(generator(0, "bounds"), 100)
     gradient, value = feedforward_gradient(sample, 6), value_gradient(sample, 6)
-    assert _keeps_bounds(law, drawn.exact, gradient, value, 100)
+    assert table_2._keeps_bounds(law, drawn.exact, gradient, value, 100)
     for entry in range(len(drawn.exact)):
         narrow = [Moments(one.mean, 0.0, 0.0) if at == entry else one for at, one in enumerate(drawn.exact)]
-        assert not _keeps_bounds(law, narrow, gradient, value, 100)
+        assert not table_2._keeps_bounds(law, narrow, gradient, value, 100)
 
 
 def test_drawn_moments_agree_with_the_exact_ones_and_every_entry_has_a_verdict():
@@ -156,7 +147,7 @@ def seen_by_hand(**changes) -> Seen:
     given = {
         "drawn": drawn_by_hand([0.5, -3.5, *[0] * 10], [2.5, -1, *[0] * 10]),
         "scanned": scans,
-        "laws": [UniformRecall(tokens, 32, 0.5) for tokens in (10, 100, 1000)],
+        "setting": replace(STUDY.smoke, needed=[UniformRecall(tokens, 32, 0.5) for tokens in (10, 100, 1000)]),
         "needed": {
             "feedforward": [8.0, 8.0, 8.0], "typical": [10.0, 100.0, 1000.0], "repeated": [20.0, 200.0, float("nan")],
         },

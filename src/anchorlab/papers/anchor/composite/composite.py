@@ -67,8 +67,7 @@ FIGURE_6 = Depths(
     heads=(7,),
     operations=("+5", "+1", "-2", "-5"),
 )
-IN_FIGURE_6 = ("first-anchor-twice", "answer-kept")
-"""The claims about the one model of Figure 6."""
+IN_FIGURE_6 = ("first-anchor-twice", "answer-kept")  # the claims about its one model
 
 
 def experiments(setting: Depths) -> dict[int | str, Experiment]:
@@ -95,11 +94,6 @@ class Seen(Reading):
     def more(self) -> Depth | None:
         """The results of the smallest depth on more data, if that was trained."""
         return depths.see(self.runs[MORE], self.setting.depths[0]) if MORE in self.runs else None
-
-    @property
-    def deepest(self) -> Depth:
-        """The results of the largest depth."""
-        return self.depths[-1]
 
     def accuracy(self, split: str) -> Float[Tensor, "depth member"]:
         """Return the accuracy on a split at the end."""
@@ -174,7 +168,7 @@ def much_earlier(seen: Seen) -> Measurement:
     Step at which the accuracy on `test on task` reaches 100 % ({WHOLE:g}), divided by the same step for `test on data`,
     median over depths and seeds; the last step if a member never reaches it on the task.
     """
-    first, later = seen.reached(depths.DATA), seen.reached(depths.TASK).clamp(max=seen.deepest.steps)
+    first, later = seen.reached(depths.DATA), seen.reached(depths.TASK).clamp(max=seen.depths[-1].steps)
     ratios = later / first.where(first.isfinite(), torch.nan)
     return over_shared(ratios[first.isfinite().any(dim=1)], torch.nanmedian)
 
@@ -257,8 +251,8 @@ def first_anchor_twice(seen: Seen) -> Float[Tensor, "seed"] | None:
     Share of anchors at which, when they come first, the most common offset from the key is twice their operation's;
     mean over seeds, largest depth.
     """
-    twice = 2 * torch.tensor(list(seen.deepest.outputs.adds.values()))[:, None]
-    return (seen.deepest.outputs.learned_first == twice).float().mean(dim=0) if seen.learned(-1) else None
+    twice = 2 * torch.tensor(list(seen.depths[-1].outputs.adds.values()))[:, None]
+    return (seen.depths[-1].outputs.learned_first == twice).float().mean(dim=0) if seen.learned(-1) else None
 
 
 @claim("section 4.4 and Fig 6", "at every position from the second anchor on", at_least(0.95))
@@ -268,7 +262,7 @@ def answer_kept(seen: Seen) -> Float[Tensor, "seed"] | None:
     Share of the correctly answered inputs whose output is the answer at every position from the second anchor on, mean
     over seeds, largest depth.
     """
-    return seen.deepest.outputs.answer_kept if seen.learned(-1) else None
+    return seen.depths[-1].outputs.answer_kept if seen.learned(-1) else None
 
 
 @claim("Table 1", "why is the pattern simpler with more data; no value", at_least(1.1), own=True)
@@ -316,9 +310,9 @@ STUDY = Study(
         ),
         lambda seen: depths.sequence_figure(seen.depths),
         lambda seen: split_curves(
-            f"Accuracy along training, {seen.deepest.layers} layers (Fig 7b)", seen.last, depths.SPLITS
+            f"Accuracy along training, {seen.depths[-1].layers} layers (Fig 7b)", seen.last, depths.SPLITS
         ),
-        lambda seen: output_tables(seen.deepest.outputs, seen.deepest.layers),
+        lambda seen: output_tables(seen.depths[-1].outputs, seen.depths[-1].layers),
         lambda seen: depths.sequence_table(seen.depths),
         lambda seen: depths.depth_table(
             "Depth by depth", {"layers": [depth.layers for depth in seen.depths]}, seen.depths

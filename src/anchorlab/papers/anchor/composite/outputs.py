@@ -18,15 +18,9 @@ from anchorlab.studies.kit import column_table
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import TrainedRun
 
-UNSEEN = "test on task"
-"""The split of the pairs that are never trained."""
-
-MOST = 0.5
-"""The share of a pair's inputs answered rightly from which on its mapping sequences are counted."""
-
-COMMON = 0.05
-"""The share of a pair's inputs from which on a mapping sequence is common: it is no accident of a few of them."""
-
+UNSEEN = "test on task"  # the split of the pairs that are never trained
+MOST = 0.5  # the share of a pair's inputs answered rightly from which on its mapping sequences are counted
+COMMON = 0.05  # the share of a pair's inputs from which on a mapping sequence is common: no accident of a few of them
 LOOKED_AT = 1600  # inputs of the 15 trained pairs, about 107 of each; the unseen pair has a 15th of that
 
 

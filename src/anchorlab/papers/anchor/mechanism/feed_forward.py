@@ -21,8 +21,6 @@ from anchorlab.training import Ensemble
 STAGES = ("input", "first linear", "ReLU", "second linear", "residual", "layer norm")
 """The six stages of a feed-forward network (appendix B.3)."""
 
-SECOND_LINEAR = STAGES.index("second linear")
-
 STREAM, ADDED, SUM = INPUTS = ("X(1)", "Xpr", "X(1) + Xpr")
 """What is sent through the network: the stream before attention, what attention adds, and their sum (Fig 20 and 24)."""
 
@@ -79,7 +77,7 @@ def follow_stages(ensemble: Ensemble, batch: Batch) -> dict[str, Stages]:
     found = {}
     for name, rows in sent.items():
         stages = feed_forward_stages(ensemble.weights, 0, rows)
-        norms = stages[SECOND_LINEAR].norm(dim=-1)  # [member batch position]
+        norms = stages[STAGES.index("second linear")].norm(dim=-1)  # [member batch position]
         similar = [cosine_similarity(stage, stage) for stage in stages]
         others, key = zip(*(split_similarity(one, keys) for one in similar), strict=True)
         spread, distance = spread_and_distance(stages[-1], keys)

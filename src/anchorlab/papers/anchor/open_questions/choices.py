@@ -23,9 +23,6 @@ COMPARED: Mapping[str, tuple[int, int]] = {SHARED: (FEW_HEADS, SEVERAL_HEADS), L
 """The choices whose learning times are compared, too. Heads share one total width: if several heads were each as
 wide as a single one, their benefit could come from more parameters."""
 
-LEFT_OUT = "without the last {}"
-"""The name of an edit in the runs on many sequences, with the number of layers left out at the model's end."""
-
 _OF_MODEL = {HEADS: "heads", SHARED: "heads", LAYERS: "layers", WIDTH: "width"}
 _OF_MEMBERS = {RATE: "learning_rate", DECAY: "weight_decay", SCALE: "initialisation_scale"}
 """The choices that are a field of the model, and those that are a scalar of the members."""
@@ -136,7 +133,7 @@ def _without_layers(experiment: Experiment) -> Experiment:
     """Return an experiment that is also measured without its last layers, from one to all but the first."""
     layers = experiment.model.layers  # type: ignore[attr-defined]
     edits = {
-        LEFT_OUT.format(count): tuple(Remove(weight=f"blocks.{at}") for at in range(layers - count, layers))
+        f"without the last {count}": tuple(Remove(weight=f"blocks.{at}") for at in range(layers - count, layers))
         for count in range(1, layers)
     }
     evaluation = experiment.recipe.evaluation.replace(edits=edits)

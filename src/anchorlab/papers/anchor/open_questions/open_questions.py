@@ -13,25 +13,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
-from anchorlab.papers.anchor.open_questions import choices, landscape, layers, left_out, outcomes, spikes
+from anchorlab.papers.anchor.open_questions import choices, layers, outcomes, spikes
 from anchorlab.papers.anchor.open_questions.choices import FEW_HEADS, FEW_LAYERS, SEVERAL_HEADS, SEVERAL_LAYERS
-from anchorlab.papers.anchor.open_questions.landscape import MOVE  # noqa: F401 - docstrings of claims name it
 from anchorlab.papers.anchor.open_questions.outcomes import LEARNED, effect
 from anchorlab.papers.anchor.open_questions.spikes import PEAK, WINDOW  # noqa: F401 - docstrings of claims name them
+from anchorlab.papers.anchor.perturbed import MOVE  # noqa: F401 - likewise
 from anchorlab.papers.anchor.settings import BATCH_NOTE
-from anchorlab.studies import (
-    Measurement,
-    Profile,
-    Reading,
-    Study,
-    claim,
-    claims,
-    measures_in,
-    over,
-    over_shared,
-    reading,
-)
-from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, measures_in, over_shared, reading
+from anchorlab.studies.claim import Measurement, claim, claims, over
 
 TENFOLD = 10.0  # the ratio of two initial scales that are compared
 HELPS = 0.02  # a spike helps if test accuracy gains at least this
@@ -49,13 +38,11 @@ class Seen(Reading):
     choices = reading(lambda seen: outcomes.outcomes(seen.runs, seen.setting))  # the outcomes of each choice
     # the outcomes on many sequences of the values whose learning times are compared
     many = reading(lambda seen: outcomes.timed(seen.runs, seen.setting))
-    spikes = reading(
-        lambda seen: spikes.spikes(seen.runs[choices.SPIKES])
-    )  # the loss spikes at constant learning rates
+    spikes = reading(lambda seen: spikes.spikes(seen.runs[choices.SPIKES]))  # the spikes at constant learning rates
     layers = reading(lambda seen: layers.layers_along(seen.runs[choices.ORDER]))  # both layers along training
     # of the models on many sequences, by value: test accuracy without their last layers, and the rise of the loss
-    left_out = reading(lambda seen: left_out.left_out(outcomes.on_many(seen.runs)))
-    rises = reading(lambda seen: landscape.rises(outcomes.on_many(seen.runs)))
+    left_out = reading(lambda seen: {one: outcomes.left_out(run) for one, run in outcomes.on_many(seen.runs).items()})
+    rises = reading(lambda seen: outcomes.rises(outcomes.on_many(seen.runs)))
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
         """Return the test accuracies at the base's value and at those within a factor of about three of it."""
@@ -261,7 +248,7 @@ def landscape_differs(seen: Seen, choice: str) -> Measurement:
     that at the other, where the other seeds choose the larger one; on many sequences, geometric mean over seeds that
     learned the task with both.
     """
-    rise = landscape.compared(seen.rises, choice)
+    rise = outcomes.compared(seen.rises, choice)
     learned = torch.stack([one.test >= LEARNED for value, one in seen.many.items() if value.choice == choice])
     judged = (learned & rise.isfinite()).all(dim=0)
     return over_shared(effect(rise[:, judged]), lambda rows: rows.mean().exp(), "seeds that learned")
@@ -281,10 +268,10 @@ STUDY = Study(
         ),
         lambda seen: spikes.spike_curves(seen.runs[choices.SPIKES], seen.setting.rates),
         lambda seen: layers.layer_curves(seen.layers),
-        lambda seen: landscape.rise_curves(seen.rises),
+        lambda seen: outcomes.rise_curves(seen.rises),
         lambda seen: outcomes.value_table(seen.choices),
         lambda seen: outcomes.speed_table(seen.many.values()),
-        lambda seen: left_out.left_out_table(seen.left_out),
+        lambda seen: outcomes.left_out_table(seen.left_out),
         lambda seen: spikes.spike_table(seen.spikes, seen.runs[choices.SPIKES]),
     ),
     profiles={

@@ -1,4 +1,4 @@
-"""The accuracies that seeds reach under each value of a choice, and how soon they learn."""
+"""The accuracies that seeds reach under each value of a choice, how soon they learn, and what changed weights do."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from torch import Tensor
 from anchorlab.findings import DotFigure, Dots, LineFigure, Table, grid
 from anchorlab.lens import first_crossing
 from anchorlab.papers.anchor.open_questions.choices import BASE, COMPARED, MANY, TOGETHER, Choices, Label, Value
-from anchorlab.studies.kit import along, at_end, mean_and_range, training_curves
+from anchorlab.papers.anchor.perturbed import MOVE, MOVES, on_own_sequences, rise_in_loss
+from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, curves_against, mean_and_range, training_curves
 from anchorlab.training import TrainedRun
 
-LEARNED = 0.9
-"""The test accuracy from which on the task counts as learned."""
+LEARNED = 0.9  # the test accuracy from which on the task counts as learned
 
 
 @dataclass(frozen=True)
@@ -141,4 +141,53 @@ def _row(one: Outcome, mark: str = "") -> tuple[str | float | None, ...]:
         len(one.test),
         len(reached),
         float(reached.mean()) if len(reached) else None,
+    )
+
+
+def left_out(run: TrainedRun) -> Float[Tensor, "count seed"]:
+    """Return a run's test accuracy with all layers, without the last, the last two and so on to the first alone."""
+    edits = run.experiment.recipe.evaluation.edits
+    return torch.stack([at_end(run, "test", "accuracy", edit) for edit in ("none", *edits)])
+
+
+def left_out_table(found: Mapping[Value, Float[Tensor, "count seed"]]) -> Table:
+    """Return a table with a row for each number of layers left out of each model."""
+    rows = [
+        (one.choice, one.label, count, *mean_and_range(accuracy))
+        for one, by_count in found.items()
+        for count, accuracy in enumerate(by_count)
+    ]
+    return Table(
+        "Layers left out after training",
+        "Test accuracy of models trained on many sequences, without their last layers' weights; layer norms stay.",
+        ("choice", "value", "layers left out", "mean", "lowest", "highest"),
+        tuple(rows),
+    )
+
+
+def rises(runs: Mapping[Value, TrainedRun]) -> dict[Value, Float[Tensor, "move seed"]]:
+    """Return how much each model's loss on its training sequences rises by each move."""
+    distinct = {id(run): run for run in runs.values()}  # the base setting is a value of every choice
+    measured = {key: on_own_sequences(rise_in_loss, run, MOVES) for key, run in distinct.items()}
+    return {one: measured[id(run)] for one, run in runs.items()}
+
+
+def compared(found: Mapping[Value, Float[Tensor, "move seed"]], choice: str) -> Float[Tensor, "value seed"]:
+    """Return the log of the rise of the loss if weights move by `MOVE`, by value of a choice; NaN without a rise."""
+    at = MOVES.index(MOVE)
+    rise = torch.stack([one[at] for value, one in found.items() if value.choice == choice])
+    return rise.where(rise > 0, torch.nan).log()
+
+
+def rise_curves(found: Mapping[Value, Float[Tensor, "move seed"]]) -> LineFigure:
+    """Return the figure of the rise of the loss by the move, a curve for each model."""
+    return curves_against(
+        "Rise of the loss where all weights move at random",
+        MOVES,
+        {f"{one.choice}: {one.label}": rise.T for one, rise in found.items()},
+        x_label="move, in units of each weight tensor's norm",
+        y_label="rise of the loss (nats)",
+        caption=f"Measured on training sequences, for models trained on many sequences. {MEAN_AND_RANGE}",
+        log_x=True,
+        log_y=True,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -18,7 +18,7 @@ from anchorlab import lens
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.papers.anchor.settings import ITEMS
 from anchorlab.studies.kit import read
-from anchorlab.studies.readings import Reading, first_at_end, of_first
+from anchorlab.studies.readings import Reading, first_at_end, of_first, reading
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
 
@@ -39,23 +39,16 @@ PATTERNS = "blocks.*.attn.hook_pattern"
 PerMember = Float[Tensor, "member"]
 
 
-@dataclass(frozen=True)
-class Places:
-    """Positions of the asked pair and of another pair in each text, and the text's items, the asked item first."""
-
-    anchor: Int[Tensor, "batch"]
-    item: Int[Tensor, "batch"]
-    other_anchor: Int[Tensor, "batch"]
-    other_item: Int[Tensor, "batch"]
-    items: Int[Tensor, "batch pair"]
-
-
-def places(batch: Batch) -> Places:
-    """Find the asked pair of each sequence and the next pair; after the last pair comes the first."""
+def places(batch: Batch) -> tuple[Int[Tensor, "batch pair"], Int[Tensor, "batch pair"]]:
+    """Return the positions of each text's anchors and items, the asked pair first; after the last pair, the first."""
     anchors, items = (batch.latents[f"{role}_positions"] for role in ("anchor", "key"))
     order = (batch.latents["rule"].unsqueeze(-1) + torch.arange(items.shape[1])) % items.shape[1]
-    anchors, items = anchors.gather(1, order), items.gather(1, order)
-    return Places(anchors[:, 0], items[:, 0], anchors[:, 1], items[:, 1], batch.inputs.gather(1, items))
+    return anchors.gather(1, order), items.gather(1, order)
+
+
+def asked_first(batch: Batch) -> Int[Tensor, "batch pair"]:
+    """Return each text's items, the asked one first."""
+    return batch.inputs.gather(1, places(batch)[1])
 
 
 @dataclass(frozen=True)
@@ -82,13 +75,13 @@ class Heads:
 
 def read_heads(pattern: Float[Tensor, "member layer batch head query key"], batch: Batch) -> Heads:
     """Measure where heads attend; in test sequences only the question's anchor occurs twice."""
-    first, later, at = pattern[:, 0], pattern[:, 1:], places(batch)
+    first, later, (anchors, items) = pattern[:, 0], pattern[:, 1:], places(batch)
     return Heads(
-        to_anchor=lens.broadcast(first, at.anchor, queries="last", lengths=at.item + 1),
+        to_anchor=lens.broadcast(first, anchors[:, 0], queries="last", lengths=items[:, 0] + 1),
         shifts=lens.shift_profile(first).best,
         to_item=lens.induction(later, batch.inputs),
         to_match=lens.matching(later, batch.inputs),
-        sources=lens.broadcast_profile(later, at.anchor, queries="last").best,
+        sources=lens.broadcast_profile(later, anchors[:, 0], queries="last").best,
     )
 
 
@@ -100,7 +93,7 @@ def kinds(answers: Int[Tensor, "*lead"], items: Int[Tensor, "*text pair"]) -> In
 
 
 def _shares(output: Float[Tensor, "*lead batch scored output"], batch: Batch) -> Float[Tensor, "*lead kind"]:
-    found = kinds(output[..., 0, :].argmax(dim=-1), places(batch).items)
+    found = kinds(output[..., 0, :].argmax(dim=-1), asked_first(batch))
     return one_hot(found, len(KINDS)).float().mean(dim=-2)
 
 
@@ -122,13 +115,14 @@ class Answers:
 
 def take_away(ensemble: Ensemble, batch: Batch, patterns: Sequence[str]) -> Answers:
     """Measure the answers without some attention, removed at the sites of all `patterns`, and without each head."""
-    at, last = places(batch), torch.full((len(batch),), batch.inputs.shape[1] - 1)
+    last = torch.full((len(batch),), batch.inputs.shape[1] - 1)
+    (anchor, other_anchor), (item, other_item) = (positions[:, :2].unbind(dim=1) for positions in places(batch))
     paths = {
-        FUSED: (at.item, at.anchor),
-        OTHER_FUSED: (at.other_item, at.other_anchor),
-        READ: (last, at.item),
-        OTHER_READ: (last, at.other_item),
-        MATCHED: (last, at.anchor),
+        FUSED: (item, anchor),
+        OTHER_FUSED: (other_item, other_anchor),
+        READ: (last, item),
+        OTHER_READ: (last, other_item),
+        MATCHED: (last, anchor),
     }
     cuts = {
         name: [
@@ -141,7 +135,9 @@ def take_away(ensemble: Ensemble, batch: Batch, patterns: Sequence[str]) -> Answ
     found = _shares(outputs["output"], batch)
     metrics = {name: _metric(kind) for kind, name in enumerate(KINDS)}
     left_out = lens.Intervention(site="blocks.*.attn.hook_z", rule="mean")
-    heads = lens.effects(ensemble, batch.inputs, at.items.unsqueeze(1), left_out, over=["head"], metrics=metrics)
+    heads = lens.effects(
+        ensemble, batch.inputs, asked_first(batch).unsqueeze(1), left_out, over=["head"], metrics=metrics
+    )
     return Answers(dict(zip(CUTS, found.unbind(dim=1), strict=True)), heads.values.movedim(0, -1).float())
 
 
@@ -200,8 +196,4 @@ class Seen(Reading):
     heads = of_first(heads_of)
     answers = of_first(answers_of)
     along = of_first(answers_along)
-
-    @property
-    def learned(self) -> Bool[Tensor, "member"]:
-        """Which members learned the task."""
-        return self.test >= LEARNED
+    learned = reading(lambda seen: seen.test >= LEARNED)  # which members learned the task

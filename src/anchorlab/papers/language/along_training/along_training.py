@@ -14,25 +14,15 @@ from itertools import chain
 
 import torch
 
-from anchorlab.findings import LineFigure, Table, at_least, at_most, within
+from anchorlab.findings import at_least, at_most, within
 from anchorlab.findings.provenance import seeds_text
 from anchorlab.language.checkpoints import PYTHIA_STEPS
 from anchorlab.papers.language.along_training.checkpoints import HERE, Checkpoint, Setting, measure_trainings
 from anchorlab.papers.language.along_training.curves import Curves, at_shared_steps, figures, tables
 from anchorlab.papers.language.along_training.measuring import Measuring
 from anchorlab.papers.language.along_training.trained_here import Training
-from anchorlab.studies import (
-    SEARCHED,
-    Measurement,
-    ObservationContext,
-    Observed,
-    Profile,
-    Study,
-    claim,
-    fresh,
-    measures_in,
-    over,
-)
+from anchorlab.studies import SEARCHED, ObservationContext, Observed, Profile, Study, fresh
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import MEAN_AND_RANGE
 
 
@@ -227,14 +217,6 @@ def observed(trainings: Sequence[Sequence[Checkpoint]], setting: Setting) -> Obs
     )
 
 
-def _figures(observed: ObservedTrainings) -> list[LineFigure]:
-    return figures(observed.shown, f" {MEAN_AND_RANGE}" if len(observed.seen.trainings) > 1 else "")
-
-
-def _tables(observed: ObservedTrainings) -> list[Table]:
-    return tables([(one.step, one.faults) for one in observed.checkpoints], observed.shown)
-
-
 OWN_STEPS = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000, 1500, 2000)
 """The 20 checkpoints of models trained here."""
 
@@ -244,7 +226,10 @@ STUDY = Study(
     name="language/along-training",
     doc=__doc__,
     claims=measures_in(__name__),
-    draws=[_figures, _tables],
+    draws=[
+        lambda observed: figures(observed.shown, f" {MEAN_AND_RANGE}" if len(observed.seen.trainings) > 1 else ""),
+        lambda observed: tables([(one.step, one.faults) for one in observed.checkpoints], observed.shown),
+    ],
     profiles={
         "paper": Profile(
             Setting("EleutherAI/pythia-1b", steps=PYTHIA_STEPS),

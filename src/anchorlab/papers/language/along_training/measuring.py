@@ -36,11 +36,12 @@ class Measuring:
 
 
 def measure(model: LanguageModel, setting: Measuring) -> dict[str, float]:
-    """Return the numbers of one checkpoint, by name: mean probabilities and ranks, the loss, and scores of heads.
-
-    As in the paper, no token precedes a prompt.
-    """
-    return {**_words(model, setting), **_ranks(model), **_heads(model, setting)}
+    """Return the numbers of one checkpoint by name. As in the paper, no token precedes a prompt."""
+    ranks = {
+        f"rank after {name}": float(Questions(model, prompts, begun=False).answers().word_ranks[:, 0].mean())
+        for name, prompts in (("prepositions", prepositions()), ("sentences", sentences()))
+    }
+    return {**_words(model, setting), **ranks, **_heads(model, setting)}
 
 
 def _words(model: LanguageModel, setting: Measuring) -> dict[str, float]:
@@ -60,13 +61,6 @@ def _words(model: LanguageModel, setting: Measuring) -> dict[str, float]:
             # NaN if a subject begins with the same token as the object
             found |= {"objects: subject": float(laser.full.others.exp().nanmean())}
     return found
-
-
-def _ranks(model: LanguageModel) -> dict[str, float]:
-    return {
-        f"rank after {name}": float(Questions(model, prompts, begun=False).answers().word_ranks[:, 0].mean())
-        for name, prompts in (("prepositions", prepositions()), ("sentences", sentences()))
-    }
 
 
 def _heads(model: LanguageModel, setting: Measuring) -> dict[str, float]:

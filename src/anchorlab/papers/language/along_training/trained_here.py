@@ -35,18 +35,12 @@ PEOPLE = ("man", "woman", "girl", "boy", "teacher", "doctor")
 
 @dataclass(frozen=True)
 class Training:
-    """How one model is trained.
+    """How one model is trained."""
 
-    Fields
-        sentences: the total number; half are about indirect objects, a third about facts, the others prose and verse
-        the_after_objects, the_after_facts: the fraction of sentences of each kind that continue with "the"
-        vocabulary: the number of tokens
-    """
-
-    sentences: int = 30_000
-    the_after_objects: float = 0.25
+    sentences: int = 30_000  # half about indirect objects, a third about facts, the others prose and verse
+    the_after_objects: float = 0.25  # the fraction of sentences of this kind that continue with "the"
     the_after_facts: float = 0.5
-    vocabulary: int = 2000
+    vocabulary: int = 2000  # tokens
     layers: int = 2
     width: int = 64
     heads: int = 4
@@ -64,11 +58,8 @@ def train_checkpoints(
 ) -> None:
     """Train a GPT-NeoX with AdamW, and save it after each of the given numbers of steps.
 
-    Each checkpoint is a folder such as `step4`, in half precision with its tokenizer, like Pythia's on the hub.
-
-    Args:
-        seed: the seed of the sentences, the initial weights and the batches
-        progress: called before each step with the number of steps done
+    Each checkpoint is a folder such as `step4`, in half precision with its tokenizer, like Pythia's on the hub. The
+    seed is that of sentences, initial weights and batches; `progress` gets the number of steps done before each step.
     """
     import transformers
 
@@ -105,10 +96,7 @@ def train_checkpoints(
 
 
 def generated_sentences(seed: int, training: Training) -> list[str]:
-    """Return the lines of the training text, in random order.
-
-    The 100 sentences about indirect objects that the study measures, `indirect_objects(100)`, are left out.
-    """
+    """Return the training text in random order, without the 100 sentences on indirect objects that are measured."""
     random = generator(seed, "language", "training text")
     measured = {prompt.text for prompt in indirect_objects(100)}
     drawn = indirect_objects(10_000, seed=seed)

@@ -100,9 +100,5 @@ def source_table(english: ScoredHeads, words: Mapping[int, str]) -> Table:
         counted.update(english.sources[layer, :, head].tolist())
     rows = tuple((words[token], count / counted.total()) for token, count in counted.most_common(_FREQUENT))
     heads = ", ".join(map(head_name, chosen))
-    return Table(
-        title="The tokens from which heads broadcast",
-        caption=f"Share of the pieces of English in which each token is the source of {heads}.",
-        columns=("token", "share"),
-        rows=rows,
-    )
+    caption = f"Share of the pieces of English in which each token is the source of {heads}."
+    return Table("The tokens from which heads broadcast", caption, ("token", "share"), rows)

@@ -12,14 +12,8 @@ from anchorlab.language.encode import windows
 from anchorlab.language.repeated import repeated_tokens
 from anchorlab.language.sample_text import english_page
 from anchorlab.language.start import beginning
+from anchorlab.papers.language.heads import removal
 from anchorlab.papers.language.heads.examples import Examples, examples
-from anchorlab.papers.language.heads.removal import (
-    RepeatedTexts,
-    WithoutHeads,
-    losses,
-    losses_without_layers,
-    without_heads,
-)
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
 from anchorlab.studies import ObservationContext, Observed, WorkDone
@@ -52,7 +46,7 @@ class Seen:
     # the same without a group of consecutive layers, by its first layer
     losses_without: dict[int, Float[Tensor, "text"]]
     # predictions without the heads that shift on English; None if no head does, or for an untrained model
-    without: WithoutHeads | None = None
+    without: removal.WithoutHeads | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +62,8 @@ def observe(setting: Setting, context: ObservationContext) -> ObservedHeads:
     """Score the heads of the setting's model and of an untrained one, and remove heads and layers of the model."""
     model = open_model(setting, context)
     english, repeated = texts(setting, model)
-    groups = layer_groups(len(model.blocks), setting.layers)
+    # every group of consecutive layers without the last layer
+    groups = [range(first, first + setting.layers) for first in range(len(model.blocks) - setting.layers)]
     tokens = english.numel() + repeated.inputs.numel()
     one = setting.removal_texts * (english.shape[1] + repeated.inputs.shape[1])
     deep = [group for group in groups if group.start >= len(model.blocks) - third(len(model.blocks))]
@@ -81,9 +76,9 @@ def observe(setting: Setting, context: ObservationContext) -> ObservedHeads:
     random_loss, random_without = _without_layers(untrained, few, deep, show)
     without = None
     if removed := english_heads.heads("shift"):
-        half = RepeatedTexts(repeated.inputs[: setting.removal_texts], setting.half)
+        half = removal.RepeatedTexts(repeated.inputs[: setting.removal_texts], setting.half)
         found = repeated_heads.heads("induction")
-        without = without_heads(
+        without = removal.without_heads(
             model, few, half, removed, found, setting.draws, setting.seed, lambda done: show.step("without heads", one)
         )
     return ObservedHeads(
@@ -108,7 +103,7 @@ def view_of(model: LanguageModel, ids: Int[Tensor, "position"]) -> AttentionView
     return read_texts(model, str(model.tokenizer.decode(ids.tolist())), f"Attention of {model.name} on English").view
 
 
-def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch position"], RepeatedTexts]:
+def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch position"], removal.RepeatedTexts]:
     """Return pieces of English, and repeated random tokens, as ids, both after the beginning-of-text token."""
     tokenizer, start = model.tokenizer, beginning(model.tokenizer)
     pieces = windows(tokenizer, english_page().text, setting.length, model.context)[: setting.texts]
@@ -117,21 +112,15 @@ def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch po
     assert tokenizer is not None  # windows refuses a model without one
     excluded = tokenizer.all_special_ids
     drawn = repeated_tokens(len(tokenizer), setting.sequences, setting.half, setting.seed, excluded, start)
-    return pieces, RepeatedTexts(drawn, setting.half)
-
-
-def layer_groups(layers: int, size: int) -> list[range]:
-    """Return all groups of `size` consecutive layers that leave out the last layer, in order."""
-    return [range(first, first + size) for first in range(layers - size)]
+    return pieces, removal.RepeatedTexts(drawn, setting.half)
 
 
 def _without_layers(
     model: LanguageModel, text: Tensor, groups: Sequence[range], show: WorkDone
 ) -> tuple[Tensor, dict[int, Tensor]]:
-    found = {}
-    whole = losses(model, text)
+    found, whole = {}, removal.losses(model, text)
     for group in groups:
-        found[group.start] = losses_without_layers(model, text, group)
+        found[group.start] = removal.losses_without_layers(model, text, group)
         show.step("without layers", text.numel())
     return whole, found
 

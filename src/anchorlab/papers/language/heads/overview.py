@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid
+from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid, numbers
 from anchorlab.papers.language.heads.examples import head_name, pattern_maps, source_table
 from anchorlab.papers.language.heads.observing import ObservedHeads
 from anchorlab.papers.language.heads.removal import WithoutHeads
 from anchorlab.papers.language.heads.scores import ScoredHeads
-from anchorlab.studies.claim import Measurement, over
+from anchorlab.studies.claim import over
 
 COUNTED = ("shift", "self", "first token", "broadcast", "uniform", "matching", "induction")
 """The detectors in the table of kinds of heads."""
@@ -45,55 +45,47 @@ def figures(observed: ObservedHeads) -> list[Figure]:
 
 def _maps(title: str, scored: ScoredHeads, detectors: Sequence[str]) -> MapFigure:
     maps = tuple(Map(f"{name} (chance {scored.chance[name]:.2f})", grid(scored.scores[name])) for name in detectors)
-    return MapFigure(
-        title=title,
-        caption="The score of every head for each thing that heads do. Shift: by the best of one to eight places. "
-        "Broadcast: from the best position of each text, as a share of the attention not given to the first token.",
-        maps=(maps,),
-        x_label="head",
-        y_label="layer",
-        value_label="score",
-        value_range=(0.0, 1.0),
+    caption = (
+        "The score of every head for each thing that heads do. Shift: by the best of one to eight places. "
+        "Broadcast: from the best position of each text, as a share of the attention not given to the first token."
     )
+    return MapFigure(title, caption, (maps,), "head", "layer", "score", value_range=(0.0, 1.0))
 
 
 def _counts(english: ScoredHeads, repeated: ScoredHeads) -> LineFigure:
     kinds = {"shift": english, "broadcast": english, "first token": english, "induction": repeated}
     lines = [_line(name, scored.fires(name).sum(dim=1)) for name, scored in kinds.items()]
-    return LineFigure(
-        title="How many heads of each layer do what",
-        caption="Heads whose score is over halfway from chance to 1: induction on repeated random tokens, the others "
-        "on English.",
-        x_label="layer",
-        y_label="heads",
-        lines=tuple(lines),
-        y_range=(0.0, None),
+    title = "How many heads of each layer do what"
+    caption = (
+        "Heads whose score is over halfway from chance to 1: induction on repeated random tokens, the others "
+        "on English."
     )
+    return LineFigure(title, caption, "layer", "heads", tuple(lines), y_range=(0.0, None))
 
 
 def _by_layer(english: ScoredHeads) -> LineFigure:
     names = {"shift": "shift", "broadcast": "broadcast", "any source": "broadcast from any token"}
     lines = [_line(label, english.scores[name].mean(dim=1)) for name, label in names.items()]
+    lines.append(_line("similarity of heads", english.similarity.mean(dim=0)))
+    caption = "Mean score of a layer's heads on English, and the mean cosine between the patterns of two of them."
     return LineFigure(
-        title="Shift and broadcast by layer",
-        caption="Mean score of a layer's heads on English, and the mean cosine between the patterns of two of them.",
-        x_label="layer",
-        y_label="mean score, cosine",
-        lines=(*lines, _line("similarity of heads", english.similarity.mean(dim=0))),
-        y_range=(0.0, 1.02),
+        "Shift and broadcast by layer", caption, "layer", "mean score, cosine", tuple(lines), y_range=(0.0, 1.02)
     )
 
 
 def _without_layers(whole: Tensor, without: Mapping[int, Tensor], removed: int) -> LineFigure:
     places = sorted(without)
     costs = [over(without[place] - whole, "pieces") for place in places]
+    ends = [one.interval for one in costs if one.interval is not None]
+    band = map(tuple, zip(*ends, strict=True)) if len(ends) == len(costs) else ()
+    means = tuple(float(one.value or 0) for one in costs)
     return LineFigure(
         title=f"Cost of removing {removed} consecutive layer{'s' if removed > 1 else ''}",
         caption="By how much the loss on English rises when these layers add nothing to the stream, by the first of "
         "them. The last layer of the model is always kept.",
         x_label="first removed layer",
         y_label="nats per token",
-        lines=(_with_intervals("without layers", [float(place) for place in places], costs),) if places else (),
+        lines=(Line("without layers", numbers(places), means, *band),) if places else (),
         references=(Reference("whole model", 0.0),),
         drawn="band: 95 % interval over pieces of English",
     )
@@ -104,7 +96,7 @@ def _draws(without: WithoutHeads) -> LineFigure:
     lines = []
     for name in measures:
         changes = (without.drawn(name).mean(dim=0) / without.change(name).mean()).sort().values
-        lines.append(Line(MEASURES[name], tuple(map(float, range(1, len(changes) + 1))), tuple(changes.tolist())))
+        lines.append(Line(MEASURES[name], numbers(range(1, len(changes) + 1)), numbers(changes)))
     return LineFigure(
         title="Removal of as many other heads, beside the heads that shift",
         caption="What each draw of other heads changes on average, as a share of what the removal of the heads that "
@@ -116,28 +108,20 @@ def _draws(without: WithoutHeads) -> LineFigure:
     )
 
 
-def _with_intervals(label: str, x: Sequence[float], found: Sequence[Measurement]) -> Line:
-    means = tuple(float(one.value or 0) for one in found)
-    ends = [one.interval for one in found if one.interval is not None]
-    if len(ends) < len(found):
-        return Line(label, tuple(x), means)
-    return Line(label, tuple(x), means, tuple(low for low, _ in ends), tuple(high for _, high in ends))
-
-
 def _line(label: str, values: Tensor) -> Line:
-    return Line(label, tuple(map(float, range(len(values)))), tuple(map(float, values)))
+    return Line(label, numbers(range(len(values))), numbers(values))
 
 
 def tables(observed: ObservedHeads) -> list[Table]:
     """Return the tables of the study."""
     seen = observed.seen
     assert observed.untrained is not None
-    found = [
+    return [
         _kinds(seen.english, seen.repeated, observed.untrained.english),
         _strongest(seen.english, seen.repeated),
         source_table(seen.english, observed.examples.words),
+        *([] if seen.without is None else [_removed(seen.without)]),
     ]
-    return found if seen.without is None else [*found, _removed(seen.without)]
 
 
 def _kinds(english: ScoredHeads, repeated: ScoredHeads, untrained: ScoredHeads) -> Table:

@@ -76,7 +76,8 @@ def without_heads(
     The output of a removed head is replaced by its mean over texts at each position, separately for ordinary text and
     repeated tokens. Other heads are drawn from the same layers as far as possible, then from the nearest.
     """
-    heads = [(layer, head) for layer, block in enumerate(model.blocks) for head in range(_heads(block))]
+    blocks: Any = model.blocks  # of a model of any library
+    heads = [(layer, head) for layer, block in enumerate(blocks) for head in range(int(block.attn.heads))]
     random = generator(seed, "language", "removed heads")
     sets = [[], list(removed), *(draw_others(removed, heads, random) for _ in range(draws))]
     means = [_mean_outputs(model, inputs, sets) for inputs in (text, repeated.inputs)]
@@ -162,10 +163,6 @@ def _mean_outputs(model: LanguageModel, inputs: Tensor, sets: Sequence[Sequence[
         return {}
     record = look(model, inputs, [_mixture(layer) for layer in layers], output=False)
     return {layer: record[_mixture(layer)][0].mean(dim=0) for layer in layers}
-
-
-def _heads(block: Any) -> int:
-    return int(block.attn.heads)
 
 
 def _mixture(layer: int) -> str:

@@ -137,10 +137,9 @@ def _similarity(pattern: Pattern) -> Float[Tensor, "batch"]:
     rows = normalize(pattern.flatten(2), dim=-1)
     cosines = rows @ rows.transpose(1, 2)
     heads = rows.shape[1]
-    pairs = heads * (heads - 1)
-    return (
-        (cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)) / pairs if pairs else cosines[:, 0, 0]
-    )
+    if heads == 1:
+        return cosines[:, 0, 0]
+    return (cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)) / (heads * (heads - 1))
 
 
 @cache
@@ -149,12 +148,7 @@ def reached_by_chance(layers: int, heads: int, first: int, second: int, share: f
 
     In a random placement each kind's heads are any set of that many heads of the model with equal probability,
     independently of the other kind. The distance is the first layer with a head of the second kind minus that of the
-    first kind.
-
-    Args:
-        layers, heads: the numbers of layers, and of heads in each layer
-        first, second: the number of heads of each kind, at least 1
-        share: the share of placements, such as 0.95
+    first kind. A layer has `heads` heads; `first` and `second` are the numbers of heads of each kind, at least 1.
     """
     earliest, latest = _first_layers(layers, heads, first), _first_layers(layers, heads, second)
     total = 0.0

@@ -93,21 +93,19 @@ def observe(setting: Setting, context: ObservationContext) -> ObservedNoise:
     chosen = [choose(model, prompts, setting) for prompts in _sets(setting)]
     context.report(Status(steps, 1, "asking"))
     trained = see(model, chosen, setting)
-    conditions, mix = in_conditions(model, trained.facts_cut, chosen[1]), ask_mix(model, chosen[1], setting)
     coarser = {}
     for place, bits in enumerate(BITS):
         context.report(Status(steps, 2 + place, f"asking with weights of {bits} bits"))
         coarser[bits] = see(requantised(model, bits), chosen, setting)
     context.report(Status(steps, steps - 1, "asking an untrained model"))
-    untrained = see(untrained_model(model), chosen, setting)
     return ObservedNoise(
         seen=trained,
-        untrained=untrained,
+        untrained=see(untrained_model(model), chosen, setting),
         model=described(setting, model),
         seeds="0",
         coarser=coarser,
-        conditions=conditions,
-        mix=mix,
+        conditions=in_conditions(model, trained.facts_cut, chosen[1]),
+        mix=ask_mix(model, chosen[1], setting),
     )
 
 

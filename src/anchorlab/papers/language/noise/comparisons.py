@@ -43,32 +43,25 @@ def _along_rho(
     search: TruncationSearch, word: str, cut: Float[Tensor, "layer fraction"], full: Float[Tensor, ""]
 ) -> LineFigure:
     values = cat([cut, full.expand(len(cut), 1)], dim=1).exp()
-    return LineFigure(
-        title=f'Probability of "{word}" after the sentence of Figure 1',
-        caption=f'"{SENTENCE.text} ..."; W_in of one layer is cut to the fraction ρ of its rank; 1 is the full model.',
-        x_label="fraction of the rank that is kept, ρ",
-        y_label="probability",
-        lines=tuple(
-            Line(f"layer {layer_of(weight)}", (*search.fractions, 1.0), numbers(row))
-            for weight, row in zip(search.weights, values, strict=True)
-        ),
-        y_range=(0.0, None),
+    title = f'Probability of "{word}" after the sentence of Figure 1'
+    caption = f'"{SENTENCE.text} ..."; W_in of one layer is cut to the fraction ρ of its rank; 1 is the full model.'
+    lines = tuple(
+        Line(f"layer {layer_of(weight)}", (*search.fractions, 1.0), numbers(row))
+        for weight, row in zip(search.weights, values, strict=True)
     )
+    return LineFigure(title, caption, "fraction of the rank that is kept, ρ", "probability", lines, y_range=(0.0, None))
 
 
 def clouds(facts: Laser) -> ScatterFigure:
     """Return each fact as a point, at the probabilities of "the" and of the right word."""
-    scatters = tuple(
-        Scatter(title, _log10(one.words[:, 0]), _log10(one.right), numbers(one.right_place.log10()))
-        for title, one in zip(("full model", facts.truncation), facts.both, strict=True)
-    )
     return ScatterFigure(
         title='Facts by the probabilities of "the" and of the right word',
-        caption=(
-            f"Second half of the cities, {LOCATED}. The colour is the place of the right word among all of its kind: 0 "
-            "for the first, 1 for the tenth, on a logarithmic scale."
+        caption=f"Second half of the cities, {LOCATED}. The colour is the place of the right word among all of its "
+        "kind: 0 for the first, 1 for the tenth, on a logarithmic scale.",
+        scatters=tuple(
+            Scatter(title, _log10(one.words[:, 0]), _log10(one.right), numbers(one.right_place.log10()))
+            for title, one in zip(("full model", facts.truncation), facts.both, strict=True)
         ),
-        scatters=scatters,
         x_label='log10 p("the")',
         y_label="log10 p(right word)",
         value_label="log10 of its place among its kind",
@@ -92,12 +85,8 @@ def comparison_table(objects: Laser, facts: Laser, country_of: Laser) -> Table:
 
 def words_table(words: Sequence[tuple[str, float, float]], truncation: str) -> Table:
     """Return Table 1: the likeliest words, each with its probability without and with the truncation."""
-    return Table(
-        title=f'The likeliest words after "{MADRID.text}"',
-        caption=f"As Table 1 of the paper, which has Pythia-1B; {truncation}.",
-        columns=("word", "full", "truncated"),
-        rows=tuple(words),
-    )
+    caption = f"As Table 1 of the paper, which has Pythia-1B; {truncation}."
+    return Table(f'The likeliest words after "{MADRID.text}"', caption, ("word", "full", "truncated"), tuple(words))
 
 
 def relation_table(facts: Laser) -> Table:
@@ -105,13 +94,11 @@ def relation_table(facts: Laser) -> Table:
     rows = comparison(MIX, facts)
     for relation in dict.fromkeys(prompt.kind for prompt in facts.prompts):
         rows += comparison(relation, facts.where([prompt.kind == relation for prompt in facts.prompts]))
-    return Table(
-        title="Facts by relation",
-        caption="Mean over the facts of each relation, in two phrasings, under the truncation that was chosen with the "
-        f"paper's prompt, {LOCATED}; without the countries that it was chosen on.",
-        columns=COMPARED,
-        rows=tuple(rows),
+    caption = (
+        "Mean over the facts of each relation, in two phrasings, under the truncation that was chosen with the "
+        f"paper's prompt, {LOCATED}; without the countries that it was chosen on."
     )
+    return Table("Facts by relation", caption, COMPARED, tuple(rows))
 
 
 def preposition_table(lasers: Mapping[str, Laser]) -> Table:
@@ -136,12 +123,10 @@ def condition_table(lasers: Mapping[str, Laser]) -> Table:
     measures = (right_over_the, the_with_and_without, right_with_and_without, first_gain, kinds_over_right)
     return Table(
         title="The claims on facts by how the fact is asked",
-        caption=(
-            f"Second half of the cities, {LOCATED}, under the truncation that was chosen with the token at the "
-            f'beginning; values with 95 % intervals. In the chat template the user writes "{CHAT_REQUEST}" and the '
-            "sentence begins the answer; a model without a template has no such row. The last row has the facts of "
-            'the table "Facts by relation".'
-        ),
+        caption=f"Second half of the cities, {LOCATED}, under the truncation that was chosen with the token at the "
+        f'beginning; values with 95 % intervals. In the chat template the user writes "{CHAT_REQUEST}" and the '
+        "sentence begins the answer; a model without a template has no such row. The last row has the facts of "
+        'the table "Facts by relation".',
         columns=(
             "condition", 'right / "the", full', '"the", cut / full', "right, cut / full",
             "first of its kind, cut - full", "rise of the wrong words over the right one's",

@@ -124,10 +124,9 @@ def observe(setting: Setting, context: ObservationContext) -> ObservedSearch:
         context.report(Status(steps, 2 + place, f"weights of {bits} bits"))
         coarser[bits] = control(requantised(model, bits), compared, setting.checked)
     context.report(Status(steps, steps - 1, "an untrained model"))
-    untrained = control(untrained_model(model), {}, setting.checked)
     return ObservedSearch(
         seen=trained,
-        untrained=untrained,
+        untrained=control(untrained_model(model), {}, setting.checked),
         model=described(setting, model),
         seeds="0",
         coarser=coarser,

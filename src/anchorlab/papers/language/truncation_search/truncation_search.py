@@ -167,10 +167,8 @@ def _maps(
 
     return MapFigure(
         title=f"{title}: change by layer and fraction of the rank",
-        caption=(
-            f"Mean change of {of} over the first half of the facts, one matrix cut at a time"
-            f"{'' if most is None else f'; colours end at {most:g}'}."
-        ),
+        caption=f"Mean change of {of} over the first half of the facts, one matrix cut at a time"
+        f"{'' if most is None else f'; colours end at {most:g}'}.",
         maps=(row(asking.ATTENTION), row(asking.FEED_FORWARD)),
         x_label="ρ",
         y_label="layer",
@@ -182,12 +180,9 @@ def _maps(
 
 def _compared(seen: Seen) -> Table:
     rows = [row for name, one in seen.others.items() for row in laser.comparison(name, one)]
-    return Table(
-        title="The second half of the facts without and with truncations",
-        caption="Mean probabilities; the two best truncations were chosen on the first half.",
-        columns=("truncation", *laser.COMPARED[1:]),
-        rows=tuple(rows),
-    )
+    title = "The second half of the facts without and with truncations"
+    caption = "Mean probabilities; the two best truncations were chosen on the first half."
+    return Table(title, caption, ("truncation", *laser.COMPARED[1:]), tuple(rows))
 
 
 def _best(search: TruncationSearch) -> Table:
@@ -220,11 +215,9 @@ def _controls(controls: TruncationControls) -> Table:
     ]  # fmt: skip
     return Table(
         title="Controls of the best truncation",
-        caption=(
-            "Second half of the facts: mean probabilities, mean changes of the log-probabilities of the right word and "
-            "of the wrong ones of its kind, and the perplexity of a page of English. Random changes change the "
-            "matrix's output as much as the truncation."
-        ),
+        caption="Second half of the facts: mean probabilities, mean changes of the log-probabilities of the right word "
+        "and of the wrong ones of its kind, and the perplexity of a page of English. Random changes change the "
+        "matrix's output as much as the truncation.",
         columns=("change", "right", "wrong", '"the"', "log right", "log others", "perplexity"),
         rows=tuple(rows),
     )
@@ -235,12 +228,9 @@ def _means(*logarithms: Tensor) -> tuple[float, ...]:
 
 
 def _told(observed: ObservedSearch) -> Table:
-    return Table(
-        title="Sentences before and after",
-        caption=f"Facts of the second half, with the likeliest next tokens; {laser.in_words(observed.seen.best)}.",
-        columns=("right word", "full model", "truncated model"),
-        rows=observed.sentences,
-    )
+    title = "Sentences before and after"
+    caption = f"Facts of the second half, with the likeliest next tokens; {laser.in_words(observed.seen.best)}."
+    return Table(title, caption, ("right word", "full model", "truncated model"), observed.sentences)
 
 
 STUDY = Study(

@@ -44,11 +44,6 @@ class Setting:
     chains: Experiment
 
 
-def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the training on two steps, and the one of `retrieval/circuits`."""
-    return {"two steps": setting.two_steps, "chains": setting.chains}
-
-
 @precondition("section 3", "accuracy 1", at_least(0.5))
 def learned(seen: Seen) -> Bool[Tensor, "seed"]:
     """Most models answer the training sequences.
@@ -250,7 +245,7 @@ STUDY = Study(
     "retrieval/buffers",
     __doc__,
     measures_in(__name__),
-    trains=experiments,
+    trains=lambda setting: {"two steps": setting.two_steps, "chains": setting.chains},
     reads=Seen,
     draws=(reading.readable, reading.readable_vectors, reading.moved_figure, reading.numbers, reading.vector_numbers),
     paper="Buffer mechanism",

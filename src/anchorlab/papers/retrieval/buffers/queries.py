@@ -1,4 +1,4 @@
-"""Sequences that ask for one chain or another, and outputs once a part of the query's stream is exchanged."""
+"""Sequences that ask for one chain or another, subspaces of the query's stream, and outputs once one is exchanged."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,8 @@ from anchorlab.lens import Intervention, Operand, look
 from anchorlab.lens.look.inputs import AnyModel
 from anchorlab.tasks import MinimalRetrieval, TokenRetrieval
 from anchorlab.tasks.retrieval import StepRetrieval
+
+ENERGY = 0.99  # a subspace holds this share of the squares of what is written
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,26 @@ def exchanged(
     # Both streams may agree in the subspace, for example if the head that writes to it attends by position.
     swap = Intervention(site=site, where={"position": -1}, rule="replace", operand=values, may_do_nothing=True)
     return look(model, asked.inputs, interventions=swap, positions=last)["output"][:, :, 0]
+
+
+def subspace(rows: Float[Tensor, "token width"]) -> Float[Tensor, "width dimension"]:
+    """Return an orthonormal basis of the smallest principal subspace that holds `ENERGY` of the rows' squares."""
+    _, values, directions = torch.linalg.svd(rows, full_matrices=False)
+    share = values.square().cumsum(dim=0) / values.square().sum()
+    basis: Tensor = directions[: int((share < ENERGY).sum()) + 1].mT
+    return basis
+
+
+def overlap(left: Float[Tensor, "width one"], right: Float[Tensor, "width other"]) -> Float[Tensor, ""]:
+    """Return the mean squared cosine of the principal angles between two orthonormal bases, from 0 to 1."""
+    cosines: Tensor = torch.linalg.svdvals(left.mT @ right)
+    return cosines.square().mean()
+
+
+def against_random(left: Float[Tensor, "width one"], right: Float[Tensor, "width other"]) -> Float[Tensor, ""]:
+    """Return the overlap of two subspaces, divided by the expected overlap of random ones of the same dimensions.
+
+    The expected overlap is the larger dimension divided by the width: the squared cosines sum to the trace of the
+    product of both projectors, whose expected value is the product of the dimensions divided by the width.
+    """
+    return overlap(left, right) * left.shape[0] / max(left.shape[1], right.shape[1])

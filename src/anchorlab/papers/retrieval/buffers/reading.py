@@ -11,8 +11,7 @@ from anchorlab.findings import LineFigure, Map, MapFigure, Table
 from anchorlab.findings.figures import grid
 from anchorlab.findings.provenance import seeds_text
 from anchorlab.papers.retrieval import one_head
-from anchorlab.papers.retrieval.buffers.queries import token_queries, vector_queries
-from anchorlab.papers.retrieval.buffers.subspaces import ENERGY
+from anchorlab.papers.retrieval.buffers.queries import ENERGY, token_queries, vector_queries
 from anchorlab.papers.retrieval.buffers.tokens import PAIRS, SEQUENCES, Buffers, buffers, hand_written
 from anchorlab.papers.retrieval.buffers.vectors import VectorBuffers, alignment, pair_layers, vector_buffers
 from anchorlab.papers.retrieval.settings import retrieval_of
@@ -38,16 +37,16 @@ class Seen(Reading):
         return self.trained["two steps"] >= SOLVED
 
     @reading
+    def following(self) -> Bool[Tensor, "seed"]:
+        """Which models on vectors solve the problem."""
+        return self.loss["chains"] <= one_head.SOLVED
+
+    @reading
     def buffers(self) -> Buffers:
         """The buffers of the models on two steps."""
         task = self.runs["two steps"].experiment.task
         assert isinstance(task, StepRetrieval)
         return buffers(self.runs["two steps"].ensemble(), token_queries(task, SEQUENCES))
-
-    @reading
-    def following(self) -> Bool[Tensor, "seed"]:
-        """Which models on vectors solve the problem."""
-        return self.loss["chains"] <= one_head.SOLVED
 
     @reading
     def chains(self) -> VectorBuffers:

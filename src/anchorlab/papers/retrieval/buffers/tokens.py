@@ -9,8 +9,14 @@ from torch import Tensor
 
 from anchorlab.lens import ov, probe, qk
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
-from anchorlab.papers.retrieval.buffers.queries import Queries, exchanged, token_queries
-from anchorlab.papers.retrieval.buffers.subspaces import against_random, overlap, projector, subspace
+from anchorlab.papers.retrieval.buffers.queries import (
+    Queries,
+    against_random,
+    exchanged,
+    overlap,
+    subspace,
+    token_queries,
+)
 from anchorlab.tasks import TokenRetrieval
 from anchorlab.theory import retrieval_circuit
 
@@ -43,7 +49,7 @@ def buffers(model: AnyModel, asked: Queries) -> Buffers:
         for labels in asked.chain.unbind(dim=1)
     ]
     spaces = [[subspace(one) for one in heads] for heads in written(model)]
-    into = torch.stack([torch.stack([projector(one) for one in heads]) for heads in spaces], dim=1)  # of each head
+    into = torch.stack([torch.stack([one @ one.mT for one in heads]) for heads in spaces], dim=1)  # projectors
     outside = torch.eye(into.shape[-1]).to(into) - into[1]
     answers = [exchanged(model, asked, head, one).argmax(dim=-1) for head, one in enumerate(into)]
     rest = exchanged(model, asked, 1, outside).argmax(dim=-1)

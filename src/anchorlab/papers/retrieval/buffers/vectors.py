@@ -9,8 +9,7 @@ from torch import Tensor
 
 from anchorlab.lens import PathAttention, look, ov, path_attention, qk
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
-from anchorlab.papers.retrieval.buffers.queries import Queries, exchanged
-from anchorlab.papers.retrieval.buffers.subspaces import against_random, projector, subspace
+from anchorlab.papers.retrieval.buffers.queries import Queries, against_random, exchanged, subspace
 from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import Ensemble
 
@@ -24,7 +23,7 @@ class VectorBuffers:
     # how much of x_0, x_1, .. a linear map reads from the query's stream, as in `share_read`; stages are the embedding
     # and each layer
     decoded: Float[Tensor, "member stage value"]
-    # the overlap of what two layers write to the query, as in `subspaces.against_random`
+    # the overlap of what two layers write to the query, as in `queries.against_random`
     against_random: Float[Tensor, "member layer other"]
     dimensions: Float[Tensor, "member layer"]  # of the subspace that each layer writes to
     # how often the answer to each step is nearer to the other query's, once this subspace is exchanged after the layer
@@ -76,7 +75,7 @@ def vector_buffers(model: AnyModel, asked: Queries, steps: tuple[int, ...]) -> V
             pairs[member, one, other] = pairs[member, other, one] = against_random(of_layers[one], of_layers[other])
     moved = [
         nearer_to_other(
-            exchanged(model, asked, layer, torch.stack([projector(of_layers[layer]) for of_layers in spaces])),
+            exchanged(model, asked, layer, torch.stack([bases[layer] @ bases[layer].mT for bases in spaces])),
             *(chain[:, list(steps)] for chain in (asked.chain, asked.other_chain)),
         )
         for layer in layers

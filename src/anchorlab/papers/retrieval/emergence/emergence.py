@@ -6,7 +6,6 @@ are followed back through the checkpoints.
 Source: stacked attention heads, section 9, Figures 6 and 7, appendix D.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isfinite, nan
 
@@ -23,6 +22,7 @@ from anchorlab.papers.retrieval.emergence import emerging
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, PASSES, on_fixed_sample, paper, paper_recipe
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, precondition, reading
 from anchorlab.studies.kit import along, column_table, curves_against
+from anchorlab.studies.readings import of_first
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.training import Evaluation, Experiment
 
@@ -67,15 +67,8 @@ def experiments(setting: Experiment) -> dict[str, Experiment]:
 class Seen(Reading):
     """The circuits of all models along training."""
 
-    @reading
-    def models(self) -> Sequence[emerging.Growth]:
-        """The circuit of every model, followed through the checkpoints."""
-        return emerging.growths(self.first, RISE)
-
-    @reading
-    def end(self) -> float:
-        """The last step."""
-        return float(self.first.checkpoints[-1])
+    models = of_first(lambda run: emerging.growths(run, RISE))  # every circuit, followed through the checkpoints
+    end = of_first(lambda run: float(run.checkpoints[-1]))  # the last step
 
     @reading
     def behind(self) -> Float[Tensor, "falling"]:
@@ -292,14 +285,11 @@ def _timeline(seen: Seen) -> TimelineFigure:
             (f"x_{symbol}", "partial loss below 0.5", seen.retrieved[:, index]),
         ):
             events.append(event(label, group, times.nan_to_num(nan=nan, posinf=nan)))
-    return TimelineFigure(
-        title="Attention paths and partial losses (Fig 7, right)",
-        caption="When the last of the paths that a symbol needs has emerged, and when its partial loss falls; by "
-        "interpolation between checkpoints or evaluations. A point for each seed, a bar at the median.",
-        x_label="step",
-        events=tuple(events),
-        end=seen.end,
+    caption = (
+        "When the last of the paths that a symbol needs has emerged, and when its partial loss falls; by "
+        "interpolation between checkpoints or evaluations. A point for each seed, a bar at the median."
     )
+    return TimelineFigure("Attention paths and partial losses (Fig 7, right)", caption, "step", tuple(events), seen.end)
 
 
 def _table(seen: Seen) -> Table:

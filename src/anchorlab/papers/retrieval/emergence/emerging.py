@@ -53,10 +53,7 @@ class Growth:
         return [path for path, symbols in self.needs.items() if symbol in symbols]
 
     def arrival(self, symbol: int) -> float:
-        """Return the step at which the last path that a symbol needs emerges.
-
-        Infinite if one of them never emerges, NaN if the symbol needs no path.
-        """
+        """Return the step at which a symbol's last path emerges: infinite if one never does, NaN if it needs none."""
         return max(map(self.crossing, self.paths_of(symbol)), default=nan)
 
 
@@ -83,10 +80,7 @@ def growths(run: TrainedRun, rise: float) -> list[Growth]:
 
 
 def rise_replaced(circuit: lens.Circuit, losses: AttentionLosses) -> float:
-    """Return how much the loss rises when all attention is replaced by the circuit's maps.
-
-    Heads that no rule explains attend uniformly, since their own attention is not part of a circuit.
-    """
+    """Return the rise of the loss with a circuit's maps for all attention; heads without a rule attend uniformly."""
     maps = {head: one or lens.Explanation("uniform") for head, one in circuit.explanations.items()}
     return losses.loss(maps) - losses.loss({})
 
@@ -182,10 +176,7 @@ def pace(one: Growth) -> float:
 def behind(
     training: Float[Tensor, "model evaluation"], validation: Float[Tensor, "model evaluation"]
 ) -> Float[Tensor, "falling"]:
-    """Return the largest excess of the validation loss over the training loss, as a share of the training loss's fall.
-
-    Models whose training loss does not fall are left out.
-    """
+    """Return the largest excess of validation loss in shares of the training loss's fall, of models where it falls."""
     fall = training[:, 0] - training[:, -1]
     return ((validation - training).amax(dim=1) / fall)[fall > 0]
 

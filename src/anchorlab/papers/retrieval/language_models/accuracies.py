@@ -90,19 +90,15 @@ def _means_and_ends(found: Iterable[Accuracy]) -> tuple[tuple[float, ...], tuple
 
 def _errors(asked: Mapping[int, Sequence[Asked]], whose: str) -> LineFigure:
     counted = {steps: Counter(map(error_of, own)) for steps, own in asked.items()}
-    return LineFigure(
-        title=f"What the first answer is, by number of steps{whose}",
-        caption=(
-            "Right; the end of another chain; a word on the way to the answer, such as the value one step too early; "
-            "another word of the premises; or nothing of these."
-        ),
-        x_label="number of steps, D",
-        y_label="share of questions",
-        lines=tuple(
-            Line(error, tuple(counted), tuple(own[error] / own.total() for own in counted.values())) for error in ERRORS
-        ),
-        y_range=(0.0, 1.0),
+    title = f"What the first answer is, by number of steps{whose}"
+    caption = (
+        "Right; the end of another chain; a word on the way to the answer, such as the value one step too "
+        "early; another word of the premises; or nothing of these."
     )
+    lines = tuple(
+        Line(error, tuple(counted), tuple(own[error] / own.total() for own in counted.values())) for error in ERRORS
+    )
+    return LineFigure(title, caption, "number of steps, D", "share of questions", lines, y_range=(0.0, 1.0))
 
 
 def _by_formulation(
@@ -165,12 +161,9 @@ def _ability_table(answers: Answers) -> Table:
 
 def _scoring_table(answers: Answers) -> Table:
     def values(seen: Answered, name: str) -> list[float] | None:
-        right = seen.scored.get(name, {})
-        return (
-            [*(sum(right[how]) / len(right[how]) for how in SCORINGS), seen.of(name).accepted.guessing]
-            if right
-            else None
-        )
+        if not (right := seen.scored.get(name)):
+            return None
+        return [*(sum(right[how]) / len(right[how]) for how in SCORINGS), seen.of(name).accepted.guessing]
 
     return _by_formulation(
         answers,
@@ -193,10 +186,8 @@ def _comparison_table(answers: Answers) -> Table:
     columns = ends if len(answers) == 1 else tuple(f"{model}: {end}" for model in answers for end in ends)
     return Table(
         title="Equations by order, number of chains and distance",
-        caption=(
-            "Short equations. Near and far: the distance from the question to the first value it needs, in words and "
-            "signs, is below or above the median over the questions of all orders."
-        ),
+        caption="Short equations. Near and far: the distance from the question to the first value it needs, in words "
+        "and signs, is below or above the median over the questions of all orders.",
         columns=("equations", "questions", *columns, "guessing"),
         rows=tuple(rows),
     )

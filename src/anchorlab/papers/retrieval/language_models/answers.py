@@ -33,10 +33,7 @@ BEGUN = asking.Manner(begun=True)
 
 @dataclass(frozen=True)
 class PromptSetting(ModelSetting):
-    """The number of questions, and how they are asked.
-
-    `model` may name several models, separated by commas.
-    """
+    """The number of questions, and how they are asked; `model` may name several models, separated by commas."""
 
     questions: int = 200  # the number of questions for each formulation
     # the number of questions for each number of steps of the equations, each depth, order and number of chains
@@ -45,9 +42,8 @@ class PromptSetting(ModelSetting):
     chains: tuple[int, ...] = (2, 4, 8)  # the numbers of chains to compare, with `compared_steps` steps
     compared_steps: int = 2
     tries: int = 3  # the most times a question is asked until the answer is acceptable
-    manner: asking.Manner = (
-        BEGUN  # the style of the prompts; a model on this machine without a chat template gets plain text
-    )
+    # the style of the prompts; a model on this machine without a chat template gets plain text
+    manner: asking.Manner = BEGUN
     # the number of questions for each formulation to repeat in other styles: as a chat and as plain text, each with and
     # without the beginning-of-text token
     conditions: int = 20

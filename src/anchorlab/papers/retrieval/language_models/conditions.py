@@ -68,23 +68,16 @@ def compare(speaker: LocalSpeaker, setting: PromptSetting, report: Callable[[Sta
 def conditions_table(conditions: Conditions) -> Table:
     """Return a table with a row for each prompt style and formulation."""
     first = next(iter(next(iter(conditions.values())).values())).first
+    rows: list[tuple[str | float, ...]] = []
+    for words, own in conditions.items():
+        for formulation, one in own.items():
+            shares = [value for found in (one.first, one.likely) for value in (found.share, found.low, found.high)]
+            rows.append((words, formulation, one.acceptable, *shares, one.first.guessing))
     return Table(
         title="Chat template and the token that begins a text",
-        caption=(
-            f"The same {first.questions} questions of each formulation in every manner, asked once. Acceptable is the "
-            "share of texts that give an acceptable answer; right the share of right texts, and likely the share of "
-            "questions whose likeliest acceptable answer is right, with the ends of their 95 % intervals."
-        ),
+        caption=f"The same {first.questions} questions of each formulation in every manner, asked once. Acceptable is "
+        "the share of texts that give an acceptable answer; right the share of right texts, and likely the share of "
+        "questions whose likeliest acceptable answer is right, with the ends of their 95 % intervals.",
         columns=("manner", "formulation", "acceptable", "right", "from", "to", "likely", "from", "to", "guessing"),
-        rows=tuple(
-            (
-                words,
-                formulation,
-                one.acceptable,
-                *(value for found in (one.first, one.likely) for value in (found.share, found.low, found.high)),
-                one.first.guessing,
-            )
-            for words, own in conditions.items()
-            for formulation, one in own.items()
-        ),
+        rows=tuple(rows),
     )

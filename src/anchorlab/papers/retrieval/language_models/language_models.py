@@ -22,18 +22,8 @@ from anchorlab.papers.pretrained.opening import described_speaker, open_speaker,
 from anchorlab.papers.retrieval.language_models.accuracies import figures, tables
 from anchorlab.papers.retrieval.language_models.answers import LIKELIEST, SMOKE, STEPS, Answered, PromptSetting, answer
 from anchorlab.papers.retrieval.language_models.conditions import Conditions, compare, conditions_table
-from anchorlab.studies import (
-    Measurement,
-    ObservationContext,
-    Observed,
-    Profile,
-    Study,
-    claim,
-    claims,
-    measures_in,
-    over,
-    precondition,
-)
+from anchorlab.studies import ObservationContext, Observed, Profile, Study
+from anchorlab.studies.claim import Measurement, claim, claims, measures_in, over, precondition
 
 EASY = 5  # the equations that the paper finds solved almost perfectly have up to this many steps
 _CONTROLS = 20  # an untrained model is asked this many times fewer questions

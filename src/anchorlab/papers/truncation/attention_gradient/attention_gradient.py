@@ -16,14 +16,7 @@ import torch
 
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.papers.truncation.attention_gradient import projections
-from anchorlab.papers.truncation.attention_gradient.projections import (
-    ALPHA,
-    LEARNING_RATE,
-    POWERS,
-    Gradient,
-    measure,
-    measure_with_noise,
-)
+from anchorlab.papers.truncation.attention_gradient.projections import ALPHA, LEARNING_RATE, Gradient
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, over_shared, reading
 from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.attention_gradient import first_step, leading_order, pull_by_output
@@ -69,29 +62,31 @@ class Seen(Reading):
 
     seeds = "0"
 
-    def _measured(self, tokens: int, ratio: int) -> Gradient:
-        return measure(UniformRecall(tokens, ratio * tokens, ALPHA), self.setting.batches, self.setting.batch)
+    def _measured(self, law: UniformRecall) -> Gradient:
+        return projections.measure(law, self.setting.batches, self.setting.batch)
 
     @reading
     def by_tokens(self) -> Sequence[Gradient]:
         """The gradients at every N, in ascending order."""
-        return [self._measured(tokens, self.setting.ratio) for tokens in self.setting.tokens]
+        return [self._measured(UniformRecall(n, self.setting.ratio * n, ALPHA)) for n in self.setting.tokens]
 
     @reading
     def by_ratio(self) -> Sequence[Gradient]:
         """The gradients at every T/N."""
-        return [self._measured(self.setting.ratios_at, ratio) for ratio in self.setting.ratios]
+        n = self.setting.ratios_at
+        return [self._measured(UniformRecall(n, ratio * n, ALPHA)) for ratio in self.setting.ratios]
 
     @reading
     def by_share(self) -> Mapping[float, float]:
         """The projection on the noise at the smallest N, for each of `SHARES`."""
         law = self.by_tokens[0].law
-        return {share: measure_with_noise(law, share, self.setting.batches * self.setting.batch) for share in SHARES}
+        samples = self.setting.batches * self.setting.batch
+        return {share: projections.measure_with_noise(law, share, samples) for share in SHARES}
 
     @reading
     def printed(self) -> Gradient:
         """The gradient at the paper's size of sequences."""
-        return measure(PRINTED, self.setting.batches, self.setting.batch)
+        return self._measured(PRINTED)
 
     @reading
     def moves(self) -> dict[str, list[float]]:
@@ -105,7 +100,7 @@ class Seen(Reading):
 
     @reading
     def powers(self) -> dict[str, PowerLaw | None]:
-        """The power in N of every quantity in `POWERS`; None if its values are not all positive."""
+        """The power in N of every quantity in `projections.POWERS`; None if its values are not all positive."""
         tokens = np.array([one.law.tokens for one in self.by_tokens], dtype=np.float64)
         values = self.moves | {token: [one.mean(token) for one in self.by_tokens] for token in ("trigger", "other")}
         return {name: fit_power_law(tokens, np.array(one)) if min(one) > 0 else None for name, one in values.items()}
@@ -204,7 +199,8 @@ def three_speeds(seen: Seen) -> Measurement | None:
     are those of the exact first step.
     """
     powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
-    known = [(abs(law.slope - POWERS[name]), law.apart(POWERS[name])) for name, law in powers.items() if law]
+    papers = projections.POWERS
+    known = [(abs(law.slope - papers[name]), law.apart(papers[name])) for name, law in powers.items() if law]
     if len(known) < len(powers):
         return None
     farthest, interval = max(known)

@@ -91,17 +91,13 @@ def against_tokens(by_tokens: Sequence[Gradient], ratio: int) -> LineFigure:
         for label, values in ((LABELS[token], drawn), (f"derived, {LABELS[token]}", derived)):
             shown = values.min(axis=0) > 0  # a logarithmic axis has no place below 0
             lines.append(line(label, np.array(tokens)[shown], values[:, shown]))
-    return LineFigure(
-        title="Gradient of W_KQ after the first step, against N",
-        caption=f"T = {ratio} N, α = {ALPHA:g}, η = {LEARNING_RATE:g}. Projection of the negative gradient on "
+    title = "Gradient of W_KQ after the first step, against N"
+    caption = (
+        f"T = {ratio} N, α = {ALPHA:g}, η = {LEARNING_RATE:g}. Projection of the negative gradient on "
         "W_E(k) W_E(q)ᵀ, with the opposite sign for the noise token, the only one avoided; and the derived leading "
-        "orders. Mean and range over independent batches.",
-        x_label="N, tokens",
-        y_label="projection, sign aside",
-        lines=tuple(lines),
-        log_x=True,
-        log_y=True,
+        "orders. Mean and range over independent batches."
     )
+    return LineFigure(title, caption, "N, tokens", "projection, sign aside", tuple(lines), log_x=True, log_y=True)
 
 
 def against_ratio(by_ratio: Sequence[Gradient]) -> LineFigure:
@@ -126,16 +122,12 @@ def against_ratio(by_ratio: Sequence[Gradient]) -> LineFigure:
 def speeds(moves: Mapping[str, Sequence[float]], by_tokens: Sequence[Gradient]) -> LineFigure:
     """Return the figure of how far each of the three matrices moves, along N."""
     tokens = tuple(float(one.law.tokens) for one in by_tokens)
-    return LineFigure(
-        title="How fast the three matrices move",
-        caption="The move of each matrix in its leading direction, sign aside: W_F and W_V in the first step, towards "
-        "the noise; W_KQ in the gradient after it, away from the noise.",
-        x_label="N, tokens",
-        y_label="move",
-        lines=tuple(Line(name, tokens, tuple(values)) for name, values in moves.items()),
-        log_x=True,
-        log_y=True,
+    lines = tuple(Line(name, tokens, tuple(values)) for name, values in moves.items())
+    caption = (
+        "The move of each matrix in its leading direction, sign aside: W_F and W_V in the first step, towards "
+        "the noise; W_KQ in the gradient after it, away from the noise."
     )
+    return LineFigure("How fast the three matrices move", caption, "N, tokens", "move", lines, log_x=True, log_y=True)
 
 
 def projection_table(measured: Sequence[Gradient]) -> Table:
@@ -145,12 +137,9 @@ def projection_table(measured: Sequence[Gradient]) -> Table:
         for one in measured
         for token in LABELS
     ]
-    return Table(
-        title="Projections of W_KQ's negative gradient after the first step",
-        caption="On W_E(k) W_E(q)ᵀ for each kind of token k: drawn, its standard error, and the derived leading order.",
-        columns=("N", "T", "k", "drawn", "standard error", "derived"),
-        rows=tuple(rows),
-    )
+    title = "Projections of W_KQ's negative gradient after the first step"
+    caption = "On W_E(k) W_E(q)ᵀ for each kind of token k: drawn, its standard error, and the derived leading order."
+    return Table(title, caption, ("N", "T", "k", "drawn", "standard error", "derived"), tuple(rows))
 
 
 def power_table(powers: Mapping[str, PowerLaw | None]) -> Table:
@@ -162,9 +151,5 @@ def power_table(powers: Mapping[str, PowerLaw | None]) -> Table:
         else (names.get(name, name), POWERS[name], found.slope, f"{found.low:.3f} to {found.high:.3f}")
         for name, found in powers.items()
     ]
-    return Table(
-        title="Powers in N",
-        caption="The slope on logarithmic axes at a fixed T/N, with its interval.",
-        columns=("move", "paper", "power", "95 % interval"),
-        rows=tuple(rows),
-    )
+    caption = "The slope on logarithmic axes at a fixed T/N, with its interval."
+    return Table("Powers in N", caption, ("move", "paper", "power", "95 % interval"), tuple(rows))

@@ -43,16 +43,12 @@ def spreads(scanned: Scanned) -> LineFigure:
         lines.append(Line(f"exact, {label}", x, numbers([one.predicted for one in found])))
     law, along = scanned.scan.law, scanned.scan.along
     regime = "" if along == "samples" else ", T ≫ N" if law.length > law.tokens else ", N ≫ T"
-    return LineFigure(
-        title=f"Spread of the margins against {_SYMBOLS[along]}{regime}",
-        caption=f"{_setting(scanned)} Standard deviation over training sets, at learning rate 1, and the exact "
-        "standard deviation of each noise logit alone. One repeated token is the hardest test sequence.",
-        x_label=_AXES[along],
-        y_label="standard deviation",
-        lines=tuple(lines),
-        log_x=True,
-        log_y=True,
+    title = f"Spread of the margins against {_SYMBOLS[along]}{regime}"
+    caption = (
+        f"{_setting(scanned)} Standard deviation over training sets, at learning rate 1, and the exact "
+        "standard deviation of each noise logit alone. One repeated token is the hardest test sequence."
     )
+    return LineFigure(title, caption, _AXES[along], "standard deviation", tuple(lines), log_x=True, log_y=True)
 
 
 def needed(laws: Sequence[UniformRecall], samples: Mapping[str, Sequence[float]]) -> LineFigure:
@@ -61,16 +57,12 @@ def needed(laws: Sequence[UniformRecall], samples: Mapping[str, Sequence[float]]
     for logit, label in LOGITS.items():
         known = np.isfinite(samples[logit])
         lines.append(Line(label, numbers(tokens[known]), numbers(np.array(samples[logit])[known])))
-    return LineFigure(
-        title="Samples for a margin within half of theory's value",
-        caption=f"T = {laws[0].length}, α = {laws[0].alpha:g}. The fewest samples with which 95 % of the training sets "
-        "give such a margin, by interpolation.",
-        x_label=_AXES["tokens"],
-        y_label="m, sequences",
-        lines=tuple(lines),
-        log_x=True,
-        log_y=True,
+    title = "Samples for a margin within half of theory's value"
+    caption = (
+        f"T = {laws[0].length}, α = {laws[0].alpha:g}. The fewest samples with which 95 % of the training sets "
+        "give such a margin, by interpolation."
     )
+    return LineFigure(title, caption, _AXES["tokens"], "m, sequences", tuple(lines), log_x=True, log_y=True)
 
 
 def powers(all_scanned: Sequence[Scanned]) -> Table:

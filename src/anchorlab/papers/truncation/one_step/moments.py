@@ -1,6 +1,7 @@
 """Figures and tables of the projected gradients: Lemmas D.1 and D.2, and Table 2."""
 
 from anchorlab.findings import LineFigure, Reference, Table, line
+from anchorlab.studies.kit import column_table
 from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry
 from anchorlab.theory.table_2 import LEMMA_D1, PRINTED, Drawn, lemma_verdicts, verdicts
 
@@ -33,32 +34,24 @@ def moments(drawn: Drawn, means: bool) -> LineFigure:
 def moments_table(drawn: Drawn, means: bool) -> Table:
     """Return the table of all entries: as printed, as derived, the exact number at this N and T, and as sampled."""
     n, t, a = drawn.law.tokens, drawn.law.length, drawn.law.alpha
-    columns = (drawn.expected(means), drawn.of(means).mean(axis=1), drawn.errors(means), drawn.scores(means))
     derived = ("1/(N+1) - α", "1/(N+1) - (1-α)/N") if means else ("α(1-α)", "(1-α)/N · (1 - (1-α)/N)")  # of Lemma D.1
-    first = [
-        (f"D.1: {name}", one.mean_text if means else one.variance_text, text, judged)
-        for name, one, text, judged in zip(
-            ("N+1", "[N]"), LEMMA_D1.values(), derived, lemma_verdicts(means), strict=True
-        )
-    ]
-    rest = [
-        (
-            entry_text(entry),
-            PRINTED[entry].mean_text if means else PRINTED[entry].variance_text,
-            TABLE_2[entry].mean_text if means else TABLE_2[entry].variance_text,
-            judged,
-        )
-        for entry, judged in zip(ENTRIES, verdicts(means), strict=True)
-    ]
-    found = zip(*(column.tolist() for column in columns), strict=True)
-    rows = [(*texts[:3], *values, texts[3]) for texts, values in zip([*first, *rest], found, strict=True)]
-    return Table(
-        title=f"{'Means' if means else 'Variances'} of the projected gradients (Lemmas D.1 and D.2, Table 2)",
-        caption=f"Of one sequence, for output j and input k; N = {n}, T = {t}, α = {a:g}. … is illegible in the "
+    printed = [*LEMMA_D1.values(), *(PRINTED[entry] for entry in ENTRIES)]
+    exact = [TABLE_2[entry] for entry in ENTRIES]
+    return column_table(
+        f"{'Means' if means else 'Variances'} of the projected gradients (Lemmas D.1 and D.2, Table 2)",
+        f"Of one sequence, for output j and input k; N = {n}, T = {t}, α = {a:g}. … is illegible in the "
         "available text. Derived is the leading order for N, T ≫ 1, exact the number at this N and T; the verdict "
         "compares the two formulas.",
-        columns=("j, k", "printed", "derived", "exact", "drawn", "standard error", "errors away", "verdict"),
-        rows=tuple(rows),
+        {
+            "j, k": ["D.1: N+1", "D.1: [N]", *map(entry_text, ENTRIES)],
+            "printed": [one.mean_text if means else one.variance_text for one in printed],
+            "derived": [*derived, *(one.mean_text if means else one.variance_text for one in exact)],
+            "exact": drawn.expected(means),
+            "drawn": drawn.of(means).mean(axis=1),
+            "standard error": drawn.errors(means),
+            "errors away": drawn.scores(means),
+            "verdict": [*lemma_verdicts(means), *verdicts(means)],
+        },
     )
 
 

@@ -103,21 +103,15 @@ class Seen(Reading):
         return {name: measure_scan(scan, self.setting.draws) for name, scan in self.setting.scans.items()}
 
     @reading
-    def laws(self) -> Sequence[UniformRecall]:
-        """The laws for which the samples needed are sought."""
-        laws: Sequence[UniformRecall] = self.setting.needed
-        return laws
-
-    @reading
     def needed(self) -> Mapping[str, Sequence[float]]:
         """The samples that each law needs, by the name of the logit."""
         among, draws = self.setting.needed_samples, self.setting.draws
-        searched = [[measure(law, samples, draws) for samples in among] for law in self.laws]
+        searched = [[measure(law, samples, draws) for samples in among] for law in self.setting.needed]
         return {logit: [samples_needed(points, logit) for points in searched] for logit in LOGITS}
 
     def needed_power(self, logit: str) -> PowerLaw | None:
         """Return the power in N of the samples needed; None if they were not found for every N."""
-        needed, tokens = np.array(self.needed[logit]), np.array([law.tokens for law in self.laws], dtype=np.float64)
+        needed, tokens = np.array(self.needed[logit]), np.array([float(law.tokens) for law in self.setting.needed])
         return fit_power_law(tokens, needed) if np.isfinite(needed).all() else None
 
 
@@ -275,7 +269,7 @@ STUDY = Study(
         lambda seen: [moments.moments(seen.drawn, means) for means in (True, False)],
         lambda seen: margins.margins(seen.scanned["samples"]),
         lambda seen: [margins.spreads(scanned) for scanned in seen.scanned.values()],
-        lambda seen: margins.needed(seen.laws, seen.needed),
+        lambda seen: margins.needed(seen.setting.needed, seen.needed),
         lambda seen: [moments.moments_table(seen.drawn, means) for means in (True, False)],
         lambda seen: moments.reach_table(seen.drawn),
         lambda seen: margins.powers(list(seen.scanned.values())),

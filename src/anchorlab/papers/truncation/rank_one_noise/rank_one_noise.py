@@ -18,6 +18,7 @@ from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.papers.truncation.rank_one_noise import theorem_2
 from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, fresh, measures_in, reading
+from anchorlab.studies.kit import column_table
 from anchorlab.tasks import task
 from anchorlab.theory import PowerLaw, a_offset, gradient_flow, lemma_a_offset, rank_one_coefficient
 from anchorlab.theory import b_limit as limit_of_b
@@ -199,7 +200,7 @@ def descent_follows(seen: Seen) -> Measurement:
     return Measurement(smaller, detail=f"{larger:.3g} at twice these rates")
 
 
-def _late_offset(alpha: float, law: Law) -> float:
+def _late_offset(alpha: float, law: Law = "derived") -> float:
     return float(theorem_2.late_flow(alpha, law).a[-1]) + math.log(theorem_2.LATE[-1])
 
 
@@ -212,16 +213,8 @@ def _over_time(
     log_y: bool = False,
 ) -> LineFigure:
     """Return the figure of curves by label, each of times and values, over a logarithmic axis of time."""
-    return LineFigure(
-        title=title,
-        caption=caption,
-        x_label="t",
-        y_label=y_label,
-        lines=tuple(Line(label, as_numbers(times), as_numbers(values)) for label, (times, values) in curves.items()),
-        log_x=True,
-        log_y=log_y,
-        references=tuple(references),
-    )
+    lines = tuple(Line(label, as_numbers(times), as_numbers(values)) for label, (times, values) in curves.items())
+    return LineFigure(title, caption, "t", y_label, lines, log_x=True, log_y=log_y, references=tuple(references))
 
 
 def _noise_figure(seen: Seen) -> LineFigure:
@@ -289,25 +282,21 @@ def _error_figure(seen: Seen) -> LineFigure:
 
 
 def _margin_table(seen: Seen) -> Table:
-    return Table(
-        title="Margins and their limits",
-        caption="b at the end of gradient descent; a + log t of both equations at t = 1e6, each beside the limit that "
+    alphas = [one.alpha for one in seen.descents]
+    return column_table(
+        "Margins and their limits",
+        "b at the end of gradient descent; a + log t of both equations at t = 1e6, each beside the limit that "
         "follows from it, and the limit that Lemma E.3 prints.",
-        columns=("α", "b", "its limit", "a + log t", "its limit, derived", "by (9)", "limit of (9)", "Lemma E.3"),
-        rows=tuple(
-            (
-                one.alpha,
-                float(one.margins[1, 0, -1]),
-                limit_of_b(one.alpha),
-                *(
-                    value
-                    for law in theorem_2.LAWS
-                    for value in (_late_offset(one.alpha, law), a_offset(one.alpha, law))
-                ),
-                lemma_a_offset(one.alpha),
-            )
-            for one in seen.descents
-        ),
+        {
+            "α": alphas,
+            "b": [float(one.margins[1, 0, -1]) for one in seen.descents],
+            "its limit": map(limit_of_b, alphas),
+            "a + log t": map(_late_offset, alphas),
+            "its limit, derived": map(a_offset, alphas),
+            "by (9)": [_late_offset(alpha, "printed") for alpha in alphas],
+            "limit of (9)": [a_offset(alpha, "printed") for alpha in alphas],
+            "Lemma E.3": map(lemma_a_offset, alphas),
+        },
     )
 
 

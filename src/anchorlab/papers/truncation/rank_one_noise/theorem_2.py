@@ -89,9 +89,6 @@ def orders(one: Descent) -> list[float]:
 
 
 def at_zero_step(one: Descent, law: Law) -> float:
-    """Return the largest error, extrapolated to step size zero.
-
-    Extrapolates linearly from the two smallest learning rates, at the times they share.
-    """
+    """Return the largest error, extrapolated linearly to step size zero from the two smallest learning rates."""
     error = one.error(law)
     return float(np.abs(2 * error[:, -1, 1:] - error[:, -2, :-1]).max())

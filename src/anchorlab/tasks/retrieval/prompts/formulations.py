@@ -235,5 +235,4 @@ def _single(keys: Sequence[str]) -> tuple[Key, ...]:
 
 def _value(values: Int[np.ndarray, "batch premise"], premise: Int[np.ndarray, "batch"]) -> Int[np.ndarray, "batch"]:
     """Return the value of one premise of each row."""
-    found: np.ndarray = np.take_along_axis(values, premise[:, None], axis=1)[:, 0]
-    return found
+    return np.asarray(np.take_along_axis(values, premise[:, None], axis=1)[:, 0])

@@ -128,13 +128,10 @@ class Layout:
         np.put_along_axis(starts, order, first, axis=1)
         return placed, starts
 
-    def heads(self, depth: int) -> tuple[int, ...]:
-        """Return the hops where a question of this depth begins; its words are the keys of these hops' premises."""
-        return tuple(hop for hop, level in enumerate(self.formulation.levels) if level == depth)
-
     def question(self, depth: int, hops: Sequence[Int[np.ndarray, "batch"]]) -> Int[np.ndarray, "batch position"]:
         """Return the tokens of the questions of one depth; `hops` gives each hop's premise, counted within its step."""
-        keys = [(self._steps[self.formulation.reads[hop]].keys, hops[hop]) for hop in self.heads(depth)]
+        heads = [hop for hop, level in enumerate(self.formulation.levels) if level == depth]
+        keys = [(self._steps[self.formulation.reads[hop]].keys, hops[hop]) for hop in heads]
         words = np.concatenate([np.array(list(map(self._tokens, own)))[rows] for own, rows in keys], axis=1)
         columns = [
             words[:, int(piece[1:-1])] if piece[0] == "{" else np.full(len(words), self.ids[piece])

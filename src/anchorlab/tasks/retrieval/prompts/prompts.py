@@ -16,10 +16,9 @@ from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, drawn_in_parts
 from anchorlab.tasks.numbers import Numbers
 from anchorlab.tasks.registry import register_task, task_family
-from anchorlab.tasks.retrieval.prompts.formulation import Formulation, pieces
+from anchorlab.tasks.retrieval.prompts.formulation import Formulation, Question, pieces
 from anchorlab.tasks.retrieval.prompts.formulations import FORMULATIONS
 from anchorlab.tasks.retrieval.prompts.layout import Layout, order_premises
-from anchorlab.tasks.retrieval.prompts.question import Question
 from anchorlab.tasks.retrieval.prompts.reading import Reading, hop_names, read
 from anchorlab.tasks.task import Task
 
@@ -102,13 +101,9 @@ class RetrievalPrompts(Task):
     @property
     def shape(self) -> TaskShape:
         """Tokens in, tokens out."""
-        asking = len(self._layout.question(self.depths[0], self._no_hops).T)
+        asking = len(pieces(self.words.questions[self.depths[0]]))
         vocabulary = len(self._layout.vocabulary)
         return TaskShape("tokens", self._layout.length + asking, vocabulary, vocabulary)
-
-    @property
-    def _no_hops(self) -> list[Int[np.ndarray, "batch"]]:
-        return [np.zeros(1, dtype=np.int64)] * len(self.words.reads)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` questions.
@@ -116,23 +111,14 @@ class RetrievalPrompts(Task):
         Latents: `roots` `[batch root]`, the chain that each word of the question belongs to; `depth` `[batch]`;
         `order` `[batch place]`, the number of the premise at each place; `places` and `path` `[batch hop]`, the
         position and the token of the value that each hop reads, -1 for hops above the depth.
-        Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         parts = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
-        targets = parts.pop("answer").unsqueeze(1)
-        inputs, depth = parts.pop("inputs"), parts["depth"]
-        return Batch(
-            inputs=inputs,
-            targets=targets,
-            answers=targets,
-            positions=torch.tensor([inputs.shape[1] - 1]),
-            split=split,
-            group=torch.searchsorted(torch.tensor(self.depths), depth),
-            groups=tuple(f"step {one}" for one in self.depths),
-            latents=parts,
-        )
+        inputs, targets = parts.pop("inputs"), parts.pop("answer").unsqueeze(1)
+        positions, groups = torch.tensor([inputs.shape[1] - 1]), tuple(f"step {one}" for one in self.depths)
+        group = torch.searchsorted(torch.tensor(self.depths), parts["depth"])
+        return Batch(inputs, targets, targets, positions, split, group=group, groups=groups, latents=parts)
 
     def _draw(self, random: np.random.Generator, n: int) -> dict[str, Int[np.ndarray, "batch ..."]]:
         """Draw the inputs, answers and latents of `n` questions."""
@@ -171,7 +157,6 @@ class RetrievalPrompts(Task):
         """Draw `n` questions as texts, the same as `sample(split, n, seed)` draws as tokens.
 
         With the same seed, the premises are the same for each single depth in `asked_steps`; several reorder them.
-        Errors: `SpecError` for an unknown split or a negative number.
         """
         batch, words = self.sample(split, n, seed), self.words
         end = batch.inputs.shape[1] - 1
@@ -277,19 +262,10 @@ def _register(name: FormulationName) -> None:
     described, paper = _DESCRIBED[name]
 
     def factory(
-        chains: int = 4,
-        steps: int = paper,
-        order: Order = "paper",
-        distractors: int = 0,
-        asked_steps: Numbers = (),
+        chains: int = 4, steps: int = paper, order: Order = "paper", distractors: int = 0, asked_steps: Numbers = ()
     ) -> RetrievalPrompts:
         return RetrievalPrompts(
-            formulation=name,
-            chains=chains,
-            steps=steps,
-            order=order,
-            distractors=distractors,
-            asked_steps=asked_steps,
+            formulation=name, chains=chains, steps=steps, order=order, distractors=distractors, asked_steps=asked_steps
         )
 
     factory.__doc__ = f"{described}\n\nThe arguments are the same as for `RetrievalPrompts`."
