@@ -404,6 +404,8 @@ def test_provenance_and_versions_in_words(monkeypatch):
     source = Provenance("quick", "0", "1 CPU core", f"{'a' * 40}, {'b' * 40}-dirty, unknown", "2.13.0", 1.0)
     assert source.short_commit == f"{'a' * 12}, {'b' * 12}-dirty, unknown"
     assert source.line.endswith(f"commit {source.short_commit}")
+    of_parts = replace(source, commit=", ".join(f"{at}" * 40 for at in range(6)))
+    assert of_parts.line.endswith(f"commit {', '.join(f'{at}' * 12 for at in range(4))} and 2 more")
     assert versions([Kept("b"), Kept("a", "b")], "commit") == "a, b"
     assert versions([Kept(None)], "commit") == "unknown"
     monkeypatch.setattr(Kept, "environments", [{"anchorlab": "0.2.0", "commit": one} for one in (None, "a" * 40)])

@@ -44,8 +44,13 @@ class Provenance:
 
     @property
     def line(self) -> str:
-        """Profile, pretrained model, seeds, hardware and commit in one line, for printing with every figure."""
-        made_with = self.short_commit if self.commit.startswith("version") else f"commit {self.short_commit}"
+        """Profile, pretrained model, seeds, hardware and commit in one line, for printing with every figure.
+
+        Of more than five commits, as of parts from many days, the first four are named and the others counted.
+        """
+        commits = self.short_commit.split(", ")
+        named = self.short_commit if len(commits) <= 5 else f"{', '.join(commits[:4])} and {len(commits) - 4} more"
+        made_with = named if self.commit.startswith("version") else f"commit {named}"
         parts = (f"profile {self.profile}", self.model, self.seeds_text, self.hardware, made_with)
         return " · ".join(part for part in parts if part)
 
