@@ -135,7 +135,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         ),
         *("anchor/synonym", "anchor/phase-diagram", "anchor/reading-comprehension", "language/truncation-search"),
         *(f"classics/{name}" for name in ("associative-recall", "grokking", "in-context-regression")),
-        *(f"retrieval/{name}" for name in ("buffers", "circuits", "emergence", "mixture", "plateau")),
+        *(f"retrieval/{name}" for name in ("buffers", "circuits", "emergence", "known-depth", "mixture", "plateau")),
         *(
             "language/edges",
             "language/heads",
