@@ -261,8 +261,8 @@ class Study(Generic[Setting]):
 
         The varied study has every profile of this one, and its title and notes list the changes. Its findings are kept
         under `name`, by default this study's with the changes, such as `anchor/identity-heads-3`. If only the seeds
-        change, the claims remain the paper's; otherwise they are hypotheses of your own, `supported` or `not
-        supported`. `seeds` are the new seeds of all members, or their number.
+        change, the claims remain the paper's; otherwise they are hypotheses of your own, supported or not. `seeds` are
+        the new seeds of all members, or their number.
 
         Errors: `SpecError` for no change, and for a study that trains nothing; errors of
             `anchorlab.studies.vary.changed` are raised when the experiments are made.
