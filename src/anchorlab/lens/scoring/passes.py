@@ -22,8 +22,8 @@ from anchorlab.training.ensemble import Ensemble
 ENTERING = "blocks.0.hook_resid_pre"
 """The site of the unit `embed`: tokens and positions together."""
 
-Values = dict[str, Shaped[Tensor, "batch position *unit"]]
-"""What the units write, by site, in the order of the units."""
+Values = dict[str, Shaped[Tensor, "..."]]
+"""What the units write, by site, in the order of the units: `[(member) batch position *unit]`, with a site's own axes."""
 
 
 def mapped(
