@@ -23,7 +23,7 @@ ENTERING = "blocks.0.hook_resid_pre"
 """The site of the unit `embed`: tokens and positions together."""
 
 Values = dict[str, Shaped[Tensor, "..."]]
-"""What the units write, by site, in the order of the units: `[(member) batch position *unit]`, with a site's own axes."""
+"""What the units write, by site, in the order of the units: `[(member) batch position *unit]`; `unit` by site."""
 
 
 def mapped(
