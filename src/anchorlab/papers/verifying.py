@@ -75,7 +75,7 @@ def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list
     """Return every profile of the given studies that settles claims, with those claims.
 
     Studies of pretrained models are left out: their models may have to be fetched. A profile with fewer seeds than
-    `seeds` takes the first ones; None stands for each profile's own.
+    `seeds` takes the first ones; None means each profile's own.
     """
     found = []
     for name in names:

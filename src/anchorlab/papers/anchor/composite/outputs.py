@@ -19,8 +19,8 @@ from anchorlab.tasks import Batch, Task
 from anchorlab.training import TrainedRun
 
 UNSEEN = "test on task"  # the split of the pairs that are never trained
-MOST = 0.5  # the share of a pair's inputs answered rightly from which on its mapping sequences are counted
-COMMON = 0.05  # the share of a pair's inputs from which on a mapping sequence is common: no accident of a few of them
+MOST = 0.5  # a pair's mapping sequences are counted if at least this share of its inputs is answered correctly
+COMMON = 0.05  # a mapping sequence is common if at least this share of a pair's inputs has it
 LOOKED_AT = 1600  # inputs of the 15 trained pairs, about 107 of each; the unseen pair has a 15th of that
 
 
