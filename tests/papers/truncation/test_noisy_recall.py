@@ -114,14 +114,14 @@ STABLE = (0.9, 0.5, 0.97)
 
 
 def stability_runs(
-    early=((0.9, 0.9),) * 3, whole=(STABLE,) * 6, few=((0.9, 0.2, 0.97),) * 2,
+    early=((0.9, 0.9),) * 3, whole=(STABLE,) * 6, longer=((STABLE, STABLE),) * 4, few=((0.9, 0.2, 0.97),) * 2,
     many=((0.9, 0.8, 0.97),) * 2, main=(STABLE, STABLE),
 ):  # fmt: skip
-    """Two seeds, which at other learning rates follow one another, rate by rate."""
+    """Two seeds, which at other learning rates follow one another, rate by rate; longer trainings are one run each."""
     experiments = stability.experiments(replace(noisy_recall.QUICK, seeds=2)).values()
     first = [(share, 9, 9) for rate in early for share in rate]
     made = []
-    for experiment, members in zip(experiments, (main, first, whole, few, many), strict=True):
+    for experiment, members in zip(experiments, (main, first, whole, *longer, few, many), strict=True):
         values = {
             ("train", "predicts_noise"): [[1.0, 0.2, early, 1.0] for early, _, _ in members],
             ("clean", "predicts_noise"): [[1.0] * 4] * len(members),
@@ -136,7 +136,13 @@ def stability_runs(
 def test_values_and_figures_at_other_rates_and_noises():
     # how these began does not count; the lowest at the end are 0.1 and 0.96
     whole = [(0.1, 0.5, right) for right in (0.1, 0.98, 0.97, 0.96, 0.97, 0.97)]
+    # gains of 0.4, 0.3, 0.45 and 0.2 for the first seed, of 0.46, 0.35, 0.1 and 0.47 for the second; alpha is 0.5
+    longer = (
+        ((0.9, 0.5, 0.9), (0.9, 0.51, 0.95)), ((0.9, 0.4, 0.9), (0.9, 0.4, 0.95)),
+        ((0.9, 0.5, 0.95), (0.9, 0.9, 0.2)), ((0.9, 0.6, 0.6), (0.9, 0.5, 0.97)),
+    )  # fmt: skip
     made = stability_runs(
+        longer=longer,
         early=((0.88, 0.9), (0.9, 0.8), (0.9, 0.9)), whole=whole,
         main=((0.85, 0.52, 0.96), (0.95, 0.5, 1.0)), many=((0.9, 0.8, 0.97), (0.9, 0.8, 0.93)),
     )  # fmt: skip
@@ -145,23 +151,37 @@ def test_values_and_figures_at_other_rates_and_noises():
     assert list(found.alphas) == [0.2, 0.5, 0.8]
     # the gain over alpha: at 0.2 0.17 / 0.2 for both seeds; at 0.5 0.48 / 0.5 and 1; at 0.8 0.77 / 0.8 and 0.73 / 0.8
     assert values_of(stability.STUDY, found) == pytest.approx(
-        {"rates-noise-first": (0.85 + 0.8) / 2, "rates-dropped": (0.1 + 0.96) / 2, "alphas-gain": 0.85}, abs=1e-6
+        {
+            "rates-noise-first": (0.85 + 0.8) / 2,
+            "rates-dropped": (0.1 + 0.96) / 2,
+            "rates-gain": (0.4 + 0.2) / 2,
+            "alphas-gain": 0.85,
+        },
+        abs=1e-6,
     )
-    first, dropped, gain = (one(found) for one in stability.STUDY.claims)
+    first, dropped, longest, gain = (one(found) for one in stability.STUDY.claims)
+    assert longest.units == pytest.approx((0.4, 0.2))
+    assert longest.detail == "0.86 at 0.001, 0.65 at 0.003, 0.55 at 0.01, 0.67 at 0.03"
     assert first.detail == "0.89 at 0.001, 0.85 at 0.003, 0.9 at 0.01, 0.9 at 0.03"
     assert first.units == pytest.approx((0.85, 0.8)) and gain.units == pytest.approx((0.85, 0.85))
     assert dropped.units == pytest.approx((0.1, 0.96))
     assert dropped.detail == "0.54 at 0.001, 0.965 at 0.003, 0.97 at 0.01, 0.98 at 0.03"
-    by_rate, by_alpha = stability.STUDY.analysis(stability_runs(), noisy_recall.QUICK).figures
-    assert (by_rate.lines[0].x, by_alpha.lines[0].x) == ((*stability.RATES, 0.03), (0.2, 0.5, 0.8))
+    by_rate, by_steps, by_alpha = stability.STUDY.analysis(made, noisy_recall.QUICK).figures
+    assert by_rate.lines[0].x == by_steps.lines[0].x == (*stability.RATES, 0.03)
+    assert by_steps.lines[2].mean == pytest.approx((0.925, 0.925, 0.575, 0.785))
+    by_alpha = stability.STUDY.analysis(stability_runs(), noisy_recall.QUICK).figures[2]
+    assert by_alpha.lines[0].x == (0.2, 0.5, 0.8)
     assert by_alpha.lines[1].mean == pytest.approx((0.2, 0.5, 0.8))
     table = stability.STUDY.analysis(stability_runs(), noisy_recall.QUICK).tables[0]
+    assert [row[0] for row in table.rows][4:8] == [
+        f"learning rate {rate}, steps in proportion" for rate in ("0.001", "0.003", "0.01", "0.03")
+    ]
     assert [row[0] for row in table.rows][-2:] == ["α = 0.5", "α = 0.8"]
     assert table.rows[-1][1:] == pytest.approx((0.9, 0.8, 0.97, 0.77))
 
 
 def test_seeds_and_steps_of_stability():
-    usual, first, whole, few, many = stability.experiments(noisy_recall.QUICK).values()
+    usual, first, whole, *longer, few, many = stability.experiments(noisy_recall.QUICK).values()
     assert usual.cell.address == noisy_recall.QUICK.experiment().cell.address  # trained once for all studies
     assert (first.recipe.duration, whole.recipe.duration) == (300, 3000)
     assert first.recipe.schedule == whole.recipe.schedule == usual.recipe.schedule
@@ -169,6 +189,11 @@ def test_seeds_and_steps_of_stability():
     assert whole.members.seeds == usual.members.seeds[:3] * 3
     assert first.members.seeds == usual.members.seeds * 3
     assert first.members.learning_rate == (0.001,) * 14 + (0.003,) * 14 + (0.01,) * 14
+    # as many steps times rate as the other studies, and a schedule that ends with them
+    assert [one.recipe.duration for one in longer] == [90_000, 30_000, 9000, 3000]
+    assert [one.recipe.optimiser.learning_rate for one in longer] == [0.001, 0.003, 0.01, 0.03]
+    assert [one.recipe.schedule.horizon for one in longer] == [one.recipe.duration for one in longer]
+    assert all(one.members.seeds == usual.members.seeds[:3] and one.recipe.batch == 16 for one in longer)
     assert [one.task.alpha for one in (usual, first, whole, few, many)] == [0.5, 0.5, 0.5, 0.2, 0.8]
     assert few.members.seeds == many.members.seeds == usual.members.seeds[:5]
 

@@ -60,6 +60,7 @@ class Setting:
     recipe: Recipe  # for the noisy sequences; `experiment` adds the truncations
     seeds: int
     tuning: int  # steps of training without noise, and of the fine-tuning with noise that follows
+    long_batch: int  # sequences in a batch of the trainings whose steps grow as the learning rate falls
 
     def experiment(
         self,
@@ -121,6 +122,7 @@ QUICK = Setting(
     _recipe(0.03, batch=64, steps=3000, every=300, size=128).replace(schedule=WarmupCosine(horizon=3000, end=1 / 30)),
     seeds=14,
     tuning=600,
+    long_batch=16,
 )
 PAPER = Setting(
     NoisyRecall(name="recall/noisy", length=256, noise="appended", scored="last"),
@@ -128,6 +130,7 @@ PAPER = Setting(
     _recipe(0.03, batch=512, steps=2000, every=50, size=1024, weight_decay=1e-4),
     seeds=5,
     tuning=2000,
+    long_batch=512,
 )
 SMOKE = replace(
     QUICK,
@@ -136,7 +139,16 @@ SMOKE = replace(
     recipe=_recipe(0.03, batch=16, steps=4, every=2, size=16),
     seeds=2,
     tuning=2,
+    long_batch=16,
 )
+
+
+def lasting(recipe: Recipe, steps: int) -> Recipe:
+    """Return the recipe with another duration, in which a learning rate that falls falls as far."""
+    recipe = recipe.replace(duration=steps)
+    if isinstance(recipe.schedule, WarmupCosine):
+        return recipe.replace(schedule=recipe.schedule.replace(horizon=steps))
+    return recipe
 
 
 def noisy_study(
@@ -179,10 +191,7 @@ def noisy_and_tuned(setting: Setting) -> dict[str, Experiment]:
 
     Training without noise has alpha = 0; the caption of Figure 4 prints 1, which is all noise by the law of section 4.
     """
-    recipe = setting.recipe.replace(duration=setting.tuning)
-    if isinstance(recipe.schedule, WarmupCosine):
-        recipe = recipe.replace(schedule=recipe.schedule.replace(horizon=setting.tuning))
-    short = replace(setting, recipe=recipe)
+    short = replace(setting, recipe=lasting(setting.recipe, setting.tuning))
     tuned = replace(short.experiment("clean recall, then noisy"), start=short.experiment("clean recall", alpha=0.0))
     return {"noisy": setting.experiment(), "tuned": tuned}
 

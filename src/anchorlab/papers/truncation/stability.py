@@ -17,7 +17,15 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.papers.anchor.settings import repeated
-from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, noise_peak, noisy_study
+from anchorlab.papers.truncation.noisy_recall import (
+    ALPHA,
+    FULL,
+    WITHOUT_F2,
+    Setting,
+    lasting,
+    noise_peak,
+    noisy_study,
+)
 from anchorlab.studies import Measurement, Reading, claim, fresh, measures_in, over, reading
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -36,23 +44,45 @@ BETWEEN = (50, 75, 100, 150, 200, 250)
 """When small learning rates are evaluated, in addition to the times of the other studies."""
 
 FIRST_STEPS, WHOLE = "first steps", "whole"
-"""Labels of the two trainings at the other learning rates: with all seeds, and with few."""
+"""Labels of the two trainings at the other learning rates for equally many steps: with all seeds, and with few."""
+
+
+def longer(rate: float) -> str:
+    """Return the label of the training whose steps are in inverse proportion to its learning rate."""
+    return f"longer, learning rate {rate:g}"
+
 
 RATE_SEEDS = 3
-"""The number of seeds that are trained to the end at each other learning rate."""
+"""The number of seeds that are trained to the end at each learning rate."""
 
 ALPHA_SEEDS = 5
 """The number of seeds at each other noise level."""
 
 
 def experiments(setting: Setting) -> dict[str | float, Experiment]:
-    """Return the experiment of the other studies, two with other learning rates, and one for each other alpha."""
+    """Return the experiment of the other studies, those at other learning rates, and one for each other alpha.
+
+    Other learning rates are trained twice: for equally many steps, and for steps in inverse proportion to the rate.
+    """
     slower = setting.experiment("noisy recall, learning rates")
     evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))
     recipe = slower.recipe.replace(evaluation=evaluation)
 
     def at_rates(seeds: int) -> Members:
         return Members(seeds=fresh(seeds) * len(RATES), learning_rate=repeated(RATES, seeds))
+
+    def scaled(rate: float) -> Experiment:
+        steps = round(recipe.duration * recipe.optimiser.learning_rate / rate)
+        every = max(1, steps // 10)
+        longer_recipe = lasting(recipe, steps).replace(
+            batch=setting.long_batch,
+            optimiser=recipe.optimiser.replace(learning_rate=rate),
+            evaluation=recipe.evaluation.replace(every=every),
+            checkpoints=recipe.checkpoints.replace(every=every),
+        )
+        members = Members(seeds=fresh(min(RATE_SEEDS, setting.seeds)))
+        label = f"noisy recall, learning rate {rate:g}, longer"
+        return replace(slower, label=label, recipe=longer_recipe, members=members)
 
     noises = {alpha: setting.experiment(f"noisy recall, alpha = {alpha:g}", alpha=alpha) for alpha in ALPHAS}
     seeds = min(ALPHA_SEEDS, setting.seeds)
@@ -65,6 +95,7 @@ def experiments(setting: Setting) -> dict[str | float, Experiment]:
             members=at_rates(setting.seeds),
         ),
         WHOLE: replace(slower, recipe=recipe, members=at_rates(min(RATE_SEEDS, setting.seeds))),
+        **{longer(rate): scaled(rate) for rate in (*RATES, recipe.optimiser.learning_rate)},
         **{alpha: replace(one, members=Members(seeds=fresh(seeds))) for alpha, one in noises.items()},
     }
 
@@ -100,7 +131,17 @@ class Seen(Reading):
         early = noise_peak(self.runs[FIRST_STEPS], "train", FIRST).view(len(RATES), -1)
         whole = _outcomes(self.runs[WHOLE], len(RATES))
         slower = {rate: one._replace(early=first) for rate, one, first in zip(RATES, whole, early, strict=True)}
-        return slower | {self.runs["usual"].experiment.recipe.optimiser.learning_rate: self.usual}
+        return slower | {self.greatest: self.usual}
+
+    @property
+    def greatest(self) -> float:
+        """The learning rate of the other studies."""
+        return self.runs["usual"].experiment.recipe.optimiser.learning_rate
+
+    @reading
+    def scaled(self) -> Mapping[float, Outcome]:
+        """Outcomes by learning rate after steps in inverse proportion to it."""
+        return {rate: _outcomes(self.runs[longer(rate)])[0] for rate in (*RATES, self.greatest)}
 
     @reading
     def alphas(self) -> Mapping[float, Outcome]:
@@ -136,6 +177,16 @@ def rates_dropped(seen: Seen) -> Measurement:
     return _lowest({rate: one.right for rate, one in seen.rates.items()})
 
 
+@claim("appendix A.5", "stable from 0.001 to 0.03", at_least(0.5))
+def rates_gain(seen: Seen) -> Measurement:
+    """At every learning rate dropping F_2 makes the right token more probable, after steps in inverse proportion to it.
+
+    Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
+    alpha, the most that can be gained; lowest over learning rates, mean over seeds.
+    """
+    return _lowest({rate: one.gain / ALPHA for rate, one in seen.scaled.items()})
+
+
 @claim("section 4", "similar observations for any other constant alpha", at_least(0.5))
 def alphas_gain(seen: Seen) -> Measurement:
     """At other noise levels, too, dropping F_2 makes the right token more probable.
@@ -164,6 +215,7 @@ def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool 
 
 def _table(seen: Seen) -> Table:
     settings = [(f"learning rate {rate:g}", one) for rate, one in seen.rates.items()]
+    settings += [(f"learning rate {rate:g}, steps in proportion", one) for rate, one in seen.scaled.items()]
     settings += [(f"α = {alpha:g}", one) for alpha, one in seen.alphas.items()]
     columns = ("predicts noise early", "noise, full model", "right without F₂", "gain")
     numbers = zip(*([float(row.mean()) for row in one] for _, one in settings), strict=True)
@@ -182,6 +234,12 @@ STUDY = noisy_study(
     reads=Seen,
     draws=(
         lambda seen: _figure("What is predicted, by learning rate (α = 0.5)", "learning rate", seen.rates, log_x=True),
+        lambda seen: _figure(
+            "What is predicted after steps in inverse proportion to the learning rate (α = 0.5)",
+            "learning rate",
+            seen.scaled,
+            log_x=True,
+        ),
         lambda seen: _figure("What is predicted, by noise level", "α", seen.alphas),
         _table,
     ),
