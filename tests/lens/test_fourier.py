@@ -102,6 +102,7 @@ def test_key_frequencies_are_the_fewest_that_reach_the_share():
     assert not lens.key_frequencies(torch.tensor([[5.0, 0, 0], [1.0, 1, math.nan], [1.0, math.inf, 1]])).any()
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -37,8 +37,8 @@ class Norm(Part):
         epsilon: Any = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
         return cls(name, isinstance(norm, nn.LayerNorm), float(epsilon), offset)
 
-    def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
-        """Return the normalised stream."""
+    def forward(self, x: Float[Tensor, "*batch position width"], tap: Tap) -> Float[Tensor, "*batch position width"]:
+        """Return the normalised stream, or the streams of several receivers."""
         w: Any = self.w
         if self.centred:
             y = functional.layer_norm(x, w.shape, w, getattr(self, "b", None), self.epsilon)

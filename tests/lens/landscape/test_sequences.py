@@ -66,6 +66,7 @@ def test_submodules_of_any_module():
     )
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 def test_what_does_not_fit():
     module, tokens = Sum(), torch.tensor([[0, 1]])
     given = {"positions": [0, 1], "progress": False}

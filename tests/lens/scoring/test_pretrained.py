@@ -250,6 +250,7 @@ def test_padding_changes_nothing():
             torch.testing.assert_close(found.values, expected.values)
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 def test_unfitting_arguments():
     with pytest.raises(SpecError, match=r"^edges\.1: unknown edge '0\.0 → 0\.1\.q'"):
         patch_edges(ours("llama"), CLEAN, CORRUPTED, **ANSWERS, edges=[Edge("embed", "0.1.q"), Edge("0.0", "0.1.q")])

@@ -142,6 +142,7 @@ def test_the_other_direction_is_the_first_with_both_exchanged():
 CLEAN, CORRUPTED, RIGHT, WRONG = pairs()
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -187,6 +188,7 @@ BAD = [
 ]
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 @pytest.mark.parametrize(("ask", "message"), BAD)
 def test_bad_numbers(ask, message):
     with pytest.raises(SpecError, match=message):

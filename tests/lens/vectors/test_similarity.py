@@ -73,7 +73,8 @@ class TestSimilarity:
         third = torch.tensor([[-1.0, -2.0], [0.0, 0.0]])
         values = torch.stack([first, 2 * first, third], dim=-1).unsqueeze(0)
         record = record_of(post=(values, ("member", "batch", "position", "hidden")))
-        padded = replace(record, arrays={"post": torch.cat([values, 7 + values], dim=2)}, lengths=torch.tensor([2, 2]))
+        longer = {"post": torch.cat([values, 7 + values], dim=2)}
+        padded = replace(record, arrays=longer, inputs=torch.zeros(2, 4), lengths=torch.tensor([2, 2]))
         assert torch.equal(*(similarity(each, "post", "hidden", ("batch", "position")) for each in (record, padded)))
         found = similarity(record, "post", between="hidden", along=("batch", "position"))
         assert found.shape == (1, 3, 3)

@@ -100,7 +100,7 @@ def patch_units(
 
 
 def _patched(
-    compared: Comparison, groups: Sequence[Sequence[tuple[int, int]]], progress: Counted, norms: Norms = "live"
+    compared: Comparison, groups: Sequence[Sequence[Sequence[int]]], progress: Counted, norms: Norms = "live"
 ) -> Float[Tensor, "member group"]:
     """Return how the metric changes if the edges of each group, given as unit and receiver, are removed."""
     parts = [*compared.parts()]
