@@ -277,6 +277,8 @@ class TestLandscapes:
         axes = self.FOUND.plot("shapley").axes[0]
         np.testing.assert_allclose(axes.images[0].get_array()[0], [0, 1 / 2, 1 / 6, 1 / 6, 1 / 6], atol=1e-12)
         assert (ticks(axes.xaxis), ticks(axes.yaxis)) == ([*UNITS], ["0", "1"])
+        with pytest.raises(SpecError, match=r"^share: sets a threshold, and Shapley values have none; leave it out$"):
+            self.FOUND.plot("shapley", share=0.2)
 
     def test_minimal_sets(self):
         drawing = self.FOUND.plot("minimal")

@@ -242,6 +242,8 @@ UNEVEN = [
      r"inputs: have different lengths, .* padding behind it; give sequences of one"),
     ("no-mask", lambda model: patch(model, padded(CLEAN), padded(CORRUPTED), *ANSWERS),
      r"clean: have different lengths"),
+    ("post", lambda model: lens.probe(model, padded(CLEAN), CLEAN[:, 0], "blocks.0.attn.hook_pattern"),
+     r"^site: blocks\.0\.attn\.hook_pattern has the axes query, key, and the sequences have different lengths; read"),
     ("post", lambda model: effects(model, CLEAN, CLEAN[:, -1:], ZERO, 3),
      r"^over: int is not a list; give names of axes"),
 ]  # fmt: skip

@@ -142,6 +142,9 @@ def test_oracle_reads_the_context_alone() -> None:
     assert one.split_of(sequences).tolist() == [0, 0, 1, -1, 0]
     assert one.split_of(torch.tensor([[43, 50, 50, 50, 50, 50, 50, 43]])).tolist() == [-1]
     assert one.split_of(torch.full((1, 8), 99)).tolist() == [-1]
+    # in tiny Shakespeare u follows q (55), and z never does
+    after_q = torch.tensor([[43, 55, 59, 50, 1, 65, 50, 1], [43, 55, 64, 50, 1, 65, 50, 1]])
+    assert one.split_of(after_q).tolist() == [0, -1]
     example = one.render(sequences)[0]
     assert [token.text for token in example.tokens] == ["e", "space", "t", "l", "space", "noise", "l", "space"]
     assert [token.role for token in example.tokens] == [

@@ -186,18 +186,20 @@ class Landscape(Drawable):
             }
         )
 
-    def plot(self, what: Drawn = "sizes", share: float = SHARE, member: int | None = None) -> "Figure":
+    def plot(self, what: Drawn = "sizes", share: float | None = None, member: int | None = None) -> "Figure":
         """Draw the best loss against the number of units, the Shapley values, or the minimal sets of one member.
 
         Args:
             what: `sizes`, `shapley` or `minimal`.
-            share: sets the threshold.
+            share: sets the threshold, 0.1 by default; Shapley values have none.
             member: the only member to draw; None: all.
         """
         check_known("what", what, get_args(Drawn), "drawing")
+        if what == "shapley" and share is not None:
+            raise SpecError("share", "sets a threshold, and Shapley values have none", "leave it out")
         if member is not None and not 0 <= member < len(self.loss):
             raise SpecError("member", f"there is no member {member}", f"choose from 0..{len(self.loss) - 1}")
-        return plotted(self, what=what, share=share, member=member)
+        return plotted(self, what=what, share=SHARE if share is None else share, member=member)
 
     def __str__(self) -> str:
         lines = [f"{self.loss.shape[1]} subsets of {', '.join(self.units)}; sets within {SHARE:.0%} of the effect:"]

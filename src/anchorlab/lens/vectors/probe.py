@@ -234,6 +234,9 @@ def _values(
     if "position" not in names:
         if positions is not None:
             raise SpecError("positions", f"{site} has the axes {', '.join(names)}", "leave them out")
+        if record.lengths is not None and (places := [name for name in names if name in PLACES]):
+            problem = f"{site} has the axes {', '.join(places)}, and the sequences have different lengths"
+            raise SpecError("site", problem, "read sequences of one length, or a site with positions")
         return value.flatten(2).unsqueeze(2)
     value = value.movedim(names.index("position"), 2)
     value = value.unsqueeze(-1) if value.ndim == 3 else value.flatten(3)

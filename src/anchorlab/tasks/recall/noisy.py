@@ -337,18 +337,16 @@ class NoisyRecall(Task):
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for an impossible sequence.
 
-        Only a trigger is followed by an appended noise token, so that this token makes the token before it known.
+        A token is a known trigger if what follows it, such as an appended noise token, never follows it in the chain.
         """
         tokens = inputs.numpy()
         every, is_noise = np.arange(len(tokens)), self._is_noise(tokens)
         triggers = np.zeros((len(tokens), self.chain.states), dtype=bool)
         triggers[:, [] if self.drawn else self.triggers] = True
         triggers[every, tokens[:, -1]] = True
-        legal = np.ones(len(tokens), dtype=bool)
-        if self.noise == "appended":
-            row, place = np.nonzero(is_noise[:, 1:-1])
-            triggers[row, tokens[row, place]] = True
-            legal = ~is_noise[:, 0]
+        legal = (self.chain.initial[tokens[:, 0]] > 0) | (self.length == 1)
+        row, place = np.nonzero(self.chain.transition[tokens[:, :-2], tokens[:, 1:-1]] == 0)
+        triggers[row, tokens[row, place]] = True
         possible = np.flatnonzero(self._trigger_weights) if self.drawn else list(self.triggers)
         legal &= ~np.delete(triggers, possible, axis=1).any(axis=1)
         legal &= triggers.sum(axis=1) <= (self.drawn or len(self.triggers))
