@@ -50,12 +50,12 @@ class Tasks:
 
 
 QUICK = Tasks(
-    Setting(quick_model(), quick_recipe(1000, steps=1200), seeds=4),
+    Setting(quick_model(), quick_recipe(1000, steps=1200), seeds=8),
     (400, 500, 600, 1000),
     Setting(
         quick_model(layers=4),
-        quick_recipe(8000, steps=3000, batch=100, learning_rate=2e-3, weight_decay=0.03, evaluations=20),
-        seeds=4,
+        quick_recipe(8000, steps=6000, batch=100, learning_rate=2e-3, weight_decay=0.03, evaluations=20),
+        seeds=8,
     ),
 )
 PAPER = Tasks(
