@@ -121,7 +121,7 @@ def test_perturbations_are_judged_where_both_losses_fit_and_the_worst_fit_counts
 
 def test_members_are_perturbed_on_what_they_were_trained_on():
     experiment = experiments(QUICK)[ALONE, COMPOSITE]
-    for seed, batch in zip(range(1000, 1004), own_sequences(experiment), strict=True):
+    for seed, batch in zip(experiment.members.seeds, own_sequences(experiment), strict=True):
         sample = experiment.task.sample("train", 8000, child_seed(seed, "train"))
         assert torch.equal(batch.inputs, sample.inputs[:500]) and torch.equal(batch.targets, sample.targets[:500])
     every, alone = (own_sequences(experiments(QUICK)[loss, 1000]) for loss in LOSSES)
