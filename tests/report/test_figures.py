@@ -153,6 +153,8 @@ def test_cells_of_a_small_map_have_their_numbers():
     assert {one.get_position(): one.get_text() for one in axes.texts} == {
         (0, 0): "0", (1, 0): "0.25", (2, 0): "1", (0, 1): "0.5", (2, 1): "0.88",
     }  # fmt: skip
+    whole = draw(MapFigure("t", "", ((Map("", grid(np.eye(3))),),)), PROVENANCE).axes[0]
+    assert (axes.patch.get_hatch(), whole.patch.get_hatch()) == ("////", None)  # a missing cell is not a white zero
     colours = {one.get_text(): one.get_color() for one in axes.texts}
     assert colours["0"] == colours["0.25"] == INK and colours["1"] == colours["0.88"] == PAPER
     svg = page_svg(MapFigure("t", "", ((Map("", grid(values)),),)))

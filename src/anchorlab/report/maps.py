@@ -14,7 +14,7 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
 from anchorlab.findings import Map, MapFigure
-from anchorlab.report.style import GRID, INK, PAPER, SEQUENTIAL, SIGNED
+from anchorlab.report.style import GRID, INK, MUTED, PAPER, SEQUENTIAL, SIGNED
 
 _MOST_TICK_LABELS = 32  # a map with more tokens has numbers as tick labels
 _LONG, _TWO_LINES = 20, 0.26  # in a figure of one map longer tick labels are broken, and cells have this size in inches
@@ -50,6 +50,8 @@ def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
         image = axes.imshow(
             values, cmap=colours, norm=normalise, interpolation="none", aspect="equal" if square else "auto"
         )
+        if np.isnan(values).any():  # white would look like a zero
+            axes.patch.set(hatch="////", edgecolor=MUTED, alpha=0.6, linewidth=0)
         axes.set_title(wrapped[i][j], pad=4)
         axes.spines[:].set_visible(True)
         axes.spines[:].set_color(GRID)
