@@ -10,7 +10,7 @@ from anchorlab.findings.claims import Claim, ClaimResult, base_profile
 from anchorlab.findings.findings import Findings
 from anchorlab.findings.interval import interval_again
 from anchorlab.findings.limits import Text
-from anchorlab.spec import JSON_CONFIG, unknown_name
+from anchorlab.spec import JSON_CONFIG, check_known
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -78,8 +78,7 @@ class Statements:
         """Return whether a profile is the paper's own setting for a claim; with another model, none is."""
         own = profile.partition("@")[0]
         base = own if own in self.papers else base_profile(own)
-        if base not in self.papers:
-            raise unknown_name("profile", base, self.papers, "profile")
+        check_known("profile", base, self.papers, "profile")
         papers = self.papers[base]
         return own == profile and (papers if isinstance(papers, bool) else claim in papers)
 

@@ -14,7 +14,7 @@ from anchorlab.cache import cache_folder
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.language.packaged import PACKAGED, remedy
 from anchorlab.runs.lock import locked
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 _LONGEST_WAIT = 600.0  # seconds to wait for another process; a conversion takes 25 to 90
 
@@ -27,8 +27,7 @@ def convert(name: str) -> Path:
     Errors: `SpecError` for an unknown name, a missing package, and a file whose checksum is not the published one;
     `StoreError` if the cache cannot be written.
     """
-    if name not in PACKAGED:
-        raise unknown_name("model", name, PACKAGED, "packaged model")
+    check_known("model", name, PACKAGED, "packaged model")
     folder = cache_folder() / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_name(f"{name}.lock"), _LONGEST_WAIT):

@@ -19,7 +19,7 @@ from anchorlab.language.packaged import PACKAGED, packaged_folder
 from anchorlab.models.gpu import existing_device
 from anchorlab.plain import parse_json, read_data
 from anchorlab.printable import printable
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known, unknown_name
 from anchorlab.training.saved_model import SPECIFICATION
 
 if TYPE_CHECKING:
@@ -173,8 +173,7 @@ def _place(name: str) -> _Place:
 def _architecture(config: Any) -> Architecture:
     """Return the table of a configuration. Errors: `SpecError` for an unsupported architecture or setting."""
     kind = str(config.model_type)
-    if kind not in ARCHITECTURES:
-        raise unknown_name("model", kind, ARCHITECTURES, "architecture")
+    check_known("model", kind, ARCHITECTURES, "architecture")
     found = ARCHITECTURES[kind]
     for setting in (*found.refused, *_REFUSED):
         if getattr(config, setting, False):

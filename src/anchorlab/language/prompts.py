@@ -15,7 +15,7 @@ from typing import Any
 from anchorlab.errors import SpecError
 from anchorlab.language.sample_text import read_text
 from anchorlab.rng import generator
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 
 _MOST_OF_ALL = 10_000  # maximum number of sentences about indirect objects; the lists allow 2.5 million
 
@@ -96,8 +96,7 @@ def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0
     rows = list(csv.DictReader(read_text("facts.tsv").splitlines(), delimiter="\t"))
     prompts = []
     for relation in relations:
-        if relation not in templates:
-            raise unknown_name("relations", relation, templates, "relation")
+        check_known("relations", relation, templates, "relation")
         own = [row for row in rows if row["relation"] == relation]
         answers = sorted({row["answer"] for row in own})
         for row in own:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError, below
 from anchorlab.models.model import Weights
-from anchorlab.spec import Spec, unknown_name
+from anchorlab.spec import Spec, check_known, unknown_name
 
 BLOCK = 32
 """The number of entries, along the input, that share a scale when a matrix is quantised."""
@@ -61,8 +61,7 @@ class Truncate(Spec):
         """Return the names of the weights that change. Errors: `SpecError` for an unknown name, with the nearest."""
         known, parts = list(known), [part.strip() for part in self.weight.split("@")]
         for part in parts:
-            if part not in known:
-                raise unknown_name("weight", part, known, "weight")
+            check_known("weight", part, known, "weight")
         if len(set(parts)) < len(parts) or len(parts) > 2:
             problem = f"{self.weight!r} is not a product of two matrices"
             raise SpecError("weight", problem, "name one, or two with @ between")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anchorlab.axes import TaskShape
 from anchorlab.models.gpu import check_target
 from anchorlab.models.sites import Positions, Sites, Tap, identity_tap
-from anchorlab.spec import Spec, register_kind, spec_of, unknown_name
+from anchorlab.spec import Spec, check_known, register_kind, spec_of
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
 """One member's weights by name, or some of them; each has a shape of its own."""
@@ -58,8 +58,7 @@ class Model(nn.Module):
         Errors: `SpecError` for a site that the model does not have.
         """
         for site in functions:
-            if site not in self.sites:
-                raise unknown_name("hooks", site, self.sites, "site")
+            check_known("hooks", site, self.sites, "site")
 
         def tapped(module: nn.Module, given: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
             before = named.get("tap", identity_tap)  # of the caller, or of hooks around these

@@ -16,7 +16,7 @@ from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line,
 from anchorlab.lens import Circuit, Effects, Landscape, Patching, PathPatching, Record, Steering
 from anchorlab.lens.grids import layers_of
 from anchorlab.report.figures import draw
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.studies.circuit_panel import circuit_figure
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along_units
 from anchorlab.studies.landscape_figures import minimal_figure, shapley_figure, sizes_figure
@@ -62,8 +62,7 @@ def plot(
     known = [one.metrics["metric"].unique(maintain_order=True).to_list() for one in compared]
     metric = metric or ("accuracy" if all("accuracy" in one for one in known) else "loss")
     for one in known:
-        if metric not in one:
-            raise unknown_name("metric", metric, one, "metric")
+        check_known("metric", metric, one, "metric")
     alone, names = len(compared) == 1, _names(compared)
     splits = [_splits(run, metric)[0 if alone else -1 :] if split is None else [split] for run in compared]
     shared = {one for each in splits for one in each}

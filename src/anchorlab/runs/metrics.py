@@ -128,11 +128,10 @@ def select_metric(
 
     Errors: `SpecError` that names the argument and the nearest known name.
     """
-    from anchorlab.spec import unknown_name
+    from anchorlab.spec import check_known
 
     for column, name in {"metric": metric, "split": split, "group": group, "edit": edit}.items():
         known = metrics[column].unique()
-        if name not in known:
-            raise unknown_name(column, name, known, column)
+        check_known(column, name, known, column)
         metrics = metrics.filter(metrics[column] == name)
     return metrics.select("member", "step", "value").sort("member", "step")

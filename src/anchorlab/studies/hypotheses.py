@@ -15,7 +15,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings import Band
 from anchorlab.findings.claims import check_band
-from anchorlab.spec import Spec, unknown_name
+from anchorlab.spec import Spec, check_known
 from anchorlab.studies.claim import Measure, Measured, over
 from anchorlab.studies.draws import Draw
 from anchorlab.studies.kit import at_end
@@ -123,10 +123,8 @@ def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]
             (nearest,) = get_close_matches(one.runs, [each.label for each in experiments], n=1, cutoff=0.0)
             raise SpecError(f"{at}.runs", f"no run is named {one.runs!r}", f"the nearest is {nearest!r}")
         for experiment in chosen:
-            if one.split not in experiment.splits:
-                raise unknown_name(f"{at}.split", one.split, experiment.splits, "split")
-            if one.metric not in experiment.metrics:
-                raise unknown_name(f"{at}.metric", one.metric, experiment.metrics, "metric")
+            check_known(f"{at}.split", one.split, experiment.splits, "split")
+            check_known(f"{at}.metric", one.metric, experiment.metrics, "metric")
 
 
 def _of_own(measure: Measure[Any]) -> Measure[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from anchorlab.handed_down import handed_down
 from anchorlab.names import STUDIES
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known, unknown_name
 from anchorlab.studies.study import Study
 
 
@@ -43,5 +43,4 @@ def study(name: str) -> Study[Any]:
 
 
 def _check(name: str) -> None:
-    if name not in STUDIES:
-        raise unknown_name("study", name, STUDIES, "study")
+    check_known("study", name, STUDIES, "study")

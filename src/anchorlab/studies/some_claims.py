@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from anchorlab.errors import SpecError
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.studies.claim import Measure
 from anchorlab.studies.readings import Reading
 from anchorlab.studies.study import Study
@@ -56,8 +56,7 @@ def with_claims(study: Study[Any], names: Iterable[str]) -> Study[Any]:
         raise SpecError("claim", f"{study.name} reads all of its runs at once", "leave it out")
     known, chosen = {one.name: one for one in study.claims}, set(names)
     for name in chosen:
-        if name not in known:
-            raise unknown_name("claim", name, known, "claim")
+        check_known("claim", name, known, "claim")
 
     def kept(one: Measure[Any]) -> bool:
         return one.name in chosen or (one.precondition and (not one.of or bool(chosen & set(one.of))))

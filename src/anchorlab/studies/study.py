@@ -15,7 +15,7 @@ from anchorlab.findings.claims import SMOKE
 from anchorlab.findings.provenance import counted_seeds, seeds_text
 from anchorlab.findings.statements import Statement, Statements, where_met
 from anchorlab.findings.view import AttentionView
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.draws import Draw, Drawn
 from anchorlab.studies.in_words import in_words
@@ -184,8 +184,7 @@ class Study(Generic[Setting]):
         """
         base, model, revision = parts(name)
         base, seeds = part_of(base)
-        if base not in self.profiles:
-            raise unknown_name("profile", base, self.profiles, "profile")
+        check_known("profile", base, self.profiles, "profile")
         found = self.profiles[base]
         if seeds is not None:
             note = f"{found.note} Here {counted_seeds(seeds)}."

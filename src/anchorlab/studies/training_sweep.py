@@ -16,7 +16,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid
 from anchorlab.models import ModelSpec
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.studies.in_words import joined
 from anchorlab.studies.kit import ACCURACY, at_end, curves_against, mean_and_range
 from anchorlab.studies.profile import Profile
@@ -63,8 +63,7 @@ def sweep_study(
     _check(vary)
     chosen = make_task(task) if isinstance(task, str) else task
     base = Experiment(chosen, model or quick_model(), recipe or quick_recipe(1000), Members.of(seeds))
-    if metric not in base.metrics:
-        raise unknown_name("metric", metric, base.metrics, "metric")
+    check_known("metric", metric, base.metrics, "metric")
     experiments = [
         with_values(base, dict(zip(vary, point, strict=True)), ", ".join(_words(list(vary), point)), at="vary.")
         for point in product(*vary.values())

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from pydantic import Field, create_model
 
 from anchorlab.errors import SpecError
-from anchorlab.spec import Spec, unknown_name
+from anchorlab.spec import Spec, check_known
 from anchorlab.tasks.task import Task
 
 Factory = TypeVar("Factory", bound=Callable[..., Task])
@@ -85,8 +85,7 @@ def task_factory(name: str) -> tuple[Callable[..., Task], type[Spec]]:
     """
     if name.endswith(".py"):
         raise SpecError("task", f"{name!r} is Python code", "name the task that it registers, and --import the file")
-    if name not in _factories:
-        raise unknown_name("task", name, _factories, "task")
+    check_known("task", name, _factories, "task")
     return _factories[name]
 
 
@@ -120,8 +119,7 @@ def parse_task(data: Any, at: str = "task") -> Task:
     if not isinstance(family, str):
         problem = "is missing" if family is None else f"should be text, got {family!r:.60}"
         raise SpecError(f"{at}.family", problem, f"known: {', '.join(sorted(_families))}")
-    if family not in _families:
-        raise unknown_name(f"{at}.family", family, _families, "task family")
+    check_known(f"{at}.family", family, _families, "task family")
     parse, plain = _families[family].parse, dict(data)
     try:
         text = json.dumps(plain)

@@ -16,7 +16,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.drawable import Drawable
 from anchorlab.errors import SpecError, one_sequence
 from anchorlab.memory import memory
-from anchorlab.spec import Spec, unknown_name
+from anchorlab.spec import Spec, check_known
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
 from anchorlab.tasks.metrics import LossKind, correct, loss_per_position, probability
 
@@ -105,8 +105,7 @@ class Task(Spec, Drawable):
 
     def check_draw(self, split: str, n: int | float, seed: object = 0) -> None:
         """Raise `SpecError` for an unknown split, an `n` that cannot be drawn, or a seed that is not a whole number."""
-        if split not in self.splits:
-            raise unknown_name("split", split, self.splits, "split")
+        check_known("split", split, self.splits, "split")
         if not isinstance(n, Integral) or n < 0:
             raise SpecError("n", f"cannot draw {n!r} sequences", "ask for a whole number, 0 or more")
         if not isinstance(seed, Integral):

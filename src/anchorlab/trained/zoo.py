@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from anchorlab.runs import Store
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.training import TrainedRun
 
 if TYPE_CHECKING:
@@ -55,6 +55,5 @@ def zoo(name: str | None = None) -> "TrainedRun | polars.DataFrame":
 
         return pl.DataFrame([{column: value for column, value in one.items() if column != "run"} for one in known])
     addresses = {one["name"]: one["run"] for one in known}
-    if name not in addresses:
-        raise unknown_name("name", name, addresses, "model of the zoo")
+    check_known("name", name, addresses, "model of the zoo")
     return TrainedRun(Store(ROOT).find(addresses[name]))

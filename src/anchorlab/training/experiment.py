@@ -16,7 +16,7 @@ from anchorlab.models import ModelSpec, parse_model
 from anchorlab.models.edits import check_edits
 from anchorlab.models.model import Model, accepts
 from anchorlab.runs import Cell
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.tasks import Task, parse_task
 from anchorlab.tasks.metrics import Losses
 from anchorlab.training.ensemble import Ensemble, build, check_gamma, initialise, without_weights
@@ -77,8 +77,7 @@ class Experiment:
         stop, known = self.recipe.stop, self.task.splits
         named = [("recipe.evaluation.splits", split) for split in self.recipe.evaluation.splits or ()]
         for field, split in named + ([("recipe.stop.split", stop.split)] if stop else []):
-            if split not in known:
-                raise unknown_name(field, split, known, "split")
+            check_known(field, split, known, "split")
 
     def _check_data_sizes(self) -> None:
         recipe, sizes = self.recipe, self.members.data_size
@@ -120,8 +119,7 @@ class Experiment:
             return
         if stop.split not in self.splits:
             raise SpecError("recipe.stop.split", f"{stop.split!r} is not evaluated", "add it to evaluation.splits")
-        if stop.metric not in self.metrics:
-            raise unknown_name("recipe.stop.metric", stop.metric, self.metrics, "metric")
+        check_known("recipe.stop.metric", stop.metric, self.metrics, "metric")
         if self.after_step is not None:
             raise SpecError("recipe.stop", "after_step would change members that have stopped", "leave out one of them")
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from anchorlab.errors import SpecError
 from anchorlab.runs import flat
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known, unknown_name
 from anchorlab.training.experiment import Experiment
 
 Value = str | int | float | bool | None | tuple["Value", ...] | list["Value"]
@@ -80,8 +80,7 @@ def _place(data: dict[str, Any], path: str, at: str = "") -> tuple[dict[str, Any
         raise SpecError(at + path, "names nothing in an experiment", f"begin with {', '.join(PARTS)}")
     place: Any = data
     for part in (first, *rest[:-1]):
-        if part not in place:
-            raise unknown_name(at + path, part, place, "field")
+        check_known(at + path, part, place, "field")
         inner = place[part]
         if not isinstance(inner, dict):
             raise SpecError(at + path, f"{part!r} has nothing below it", "name a field as the spec writes it")

@@ -15,7 +15,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec
 from anchorlab.rng import generator, torch_generator
 from anchorlab.runs.atomic_files import write_file
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known, unknown_name
 from anchorlab.tasks import Task
 from anchorlab.theory.compiled import assemble
 from anchorlab.training.ensemble import Ensemble, without_weights
@@ -116,10 +116,8 @@ def compiled(
 
     Errors: `SpecError` for an unknown name or variant.
     """
-    if name not in PROGRAMS:
-        raise unknown_name("name", name, PROGRAMS, "compiled model")
-    if variant not in VARIANTS:
-        raise unknown_name("variant", variant, VARIANTS, "variant")
+    check_known("name", name, PROGRAMS, "compiled model")
+    check_known("variant", variant, VARIANTS, "variant")
     program = VARIANTS[variant](PROGRAMS[name]())
     spec, weights = assemble(program, sharpness, GAP)
     truth = truth_of(program, spec.heads)

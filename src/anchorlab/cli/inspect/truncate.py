@@ -90,13 +90,12 @@ def truncate(
 
     from anchorlab.lens import best_truncations, truncations
     from anchorlab.runs import Store
-    from anchorlab.spec import unknown_name
+    from anchorlab.spec import check_known
     from anchorlab.training.evaluation import OBJECTIVE
 
     of = Measured(run, store)
     known = sorted({*of.trained.experiment.metrics} - {OBJECTIVE})
-    if metric not in known:  # before anything is measured
-        raise unknown_name("metric", metric, known, "metric")
+    check_known("metric", metric, known, "metric")
     keep = Store(store).root / "truncations" / of.address
     with as_written(["rho"], {"rho": "fractions"}):
         table = truncations(

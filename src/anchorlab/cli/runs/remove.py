@@ -65,11 +65,10 @@ def prune_(
     """
     from anchorlab.runs import KINDS, removable, uses
     from anchorlab.runs.references import without_record
-    from anchorlab.spec import unknown_name
+    from anchorlab.spec import check_known
 
     for kind in kinds:
-        if kind not in KINDS:
-            raise unknown_name("kinds", kind, KINDS, "kind")
+        check_known("kinds", kind, KINDS, "kind")
     oldest = None if older_than is None else time.time() - _age(older_than)
     kept = shared.existing_store(store)
     with waiting("reading the runs of the store", quiet=json):

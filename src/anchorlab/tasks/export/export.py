@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
 from anchorlab.tasks.batch import Batch, Example
 from anchorlab.tasks.export.card import CARD, RIVAL, SPECIFICATION, Card, Part, card_text
 from anchorlab.tasks.export.lm_eval import LM_EVAL, check_questions, harness_files, question_frame
@@ -179,8 +179,7 @@ def _type_name(kind: Any) -> tuple[str, ...]:
 
 def _check(task: Task, format: str, n: int, splits: Sequence[str] | None, text: bool) -> list[str]:
     """Check the arguments of `export`; return the splits to write, in the task's order. Errors: as `export`."""
-    if format not in FORMATS:
-        raise unknown_name("format", format, FORMATS, "format")
+    check_known("format", format, FORMATS, "format")
     if format == LM_EVAL:
         check_questions(task, text)
     if not 1 <= n <= _MOST:
