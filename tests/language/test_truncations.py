@@ -38,8 +38,9 @@ def test_the_search_finds_the_matrix_that_says_the_and_nothing_where_none_does()
 
 def test_a_truncation_with_which_the_model_gives_nan_is_not_the_best():
     full = Questions(spoken(), PROMPTS).answers()
-    right = torch.tensor([[-3.0, torch.nan], [-2.0, -5.0]]).unsqueeze(-1)  # [weight fraction prompt]
-    found = TruncationSearch(("first", "second"), (0.0, 0.5), replace(combine([combine([full])]), right=right), full)
+    every = combine([combine([full] * 2)] * 2)  # [weight fraction prompt]
+    right = torch.tensor([[-3.0, torch.nan], [-2.0, -5.0]]).unsqueeze(-1).expand(every.right.shape)
+    found = TruncationSearch(("first", "second"), (0.0, 0.5), replace(every, right=right), full)
     assert found.best() == Truncate(weight="second", fraction=0.0)
 
 

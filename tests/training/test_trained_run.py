@@ -190,6 +190,7 @@ def test_by_the_address_that_commands_print_and_by_conditions(runs):
     assert [one.experiment.steps for one in al.find_runs("recipe.duration>3", store=store)] == [4]
 
 
+@pytest.mark.untyped  # values of other types than the annotations name
 def test_what_cannot_be_opened(runs):
     _, store = runs
     with pytest.raises(StoreError, match="no run begins with 'zz'"):

@@ -20,6 +20,8 @@ from inspect_ai.model import GenerateConfig, ModelOutput, ModelUsage, get_model 
 
 from anchorlab.language.harness.inspect_tasks import continued  # noqa: E402
 
+pytestmark = pytest.mark.untyped  # Inspect finds no tasks in functions that are wrapped
+
 COMMAND = str(Path(sys.executable).with_name("inspect"))
 
 

@@ -168,6 +168,7 @@ def test_the_splits_hold_out_a_range_at_every_place_or_one_residue_of_eight_and_
         assert len(batch.latents["key_positions"][:, 0].unique()) == 8
 
 
+@pytest.mark.untyped  # a hand-made run
 def test_answers_are_counted_at_the_last_position_of_the_test_of_each_member(monkeypatch):
     said = torch.tensor([[91, 100, 90, 101], [5, 95, 20, 99]])  # [member sequence]
     output = torch.zeros(2, 4, 9, 201)

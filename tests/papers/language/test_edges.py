@@ -24,10 +24,14 @@ CIRCUIT = scores(0.1, -3.0, 1.0, 5.0, 0.0, 4.0, 0.5)  # 0.0 shifts into the keys
 OTHER = scores(0.1, 1.0, -3.0, 5.0, 0.0, 0.5, 4.0)
 
 
+def curve(sizes, values):
+    metric = torch.tensor(values, dtype=torch.float64)[None, :, None]
+    return Faithfulness(sizes, sizes[-1], metric, metric[:, :, :0, None])
+
+
 def found(of=CIRCUIT, **given):
     values = {"size": 10, "own": 0.9, "random": 0.1, "other": 0.3, "clean": 2.0, **given}
-    curve = SimpleNamespace(edges=1000, sizes=(0, 10, 1000), values=torch.tensor([[0.0, 0.85, 1.0]]))
-    return study.Found(of, curve, **values)
+    return study.Found(of, curve((0, 10, 1000), [0.0, 0.85, 1.0]), **values)
 
 
 def seen(repetition, objects, shifts=((0, 0),), induce=((1, 0),)):
@@ -90,9 +94,7 @@ def test_a_circuit_that_does_not(change, differs):
     ],
 )
 def test_the_number_of_edges_that_explain(values, size):
-    metric = torch.tensor(values, dtype=torch.float64)[None, :, None]
-    curve = Faithfulness((0, 10, 100, 1000, 10_000), 10_000, metric, metric[:, :, :0, None])
-    assert study.enough(curve) == size
+    assert study.enough(curve((0, 10, 100, 1000, 10_000), values)) == size
 
 
 @pytest.mark.parametrize(

@@ -380,7 +380,7 @@ class NoisyRecall(Task):
 
     def text_of(self, token: int) -> str:
         """Return the text of a token: its character, its number, or `noise`."""
-        if self._is_noise(np.array(token)):
+        if self._is_noise(np.array([token])):
             return "noise" if self.noises == 1 else f"noise {token - self.noise_token + 1}"
         if self.source == "uniform":
             return str(token)

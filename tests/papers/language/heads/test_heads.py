@@ -168,6 +168,7 @@ def observed(of_model: Seen, drawn: Examples) -> ObservedHeads:
     return ObservedHeads(seen=of_model, untrained=seen(), model="by hand", examples=drawn, view=view, removed=3)
 
 
+@pytest.mark.untyped  # a hand-made view
 def test_removals_are_judged_by_the_draws_over_texts():
     def predictions(*of_texts: tuple[float, float, float]) -> Predictions:
         return Predictions(*torch.tensor(of_texts).T)
@@ -236,6 +237,7 @@ def test_examples_are_the_sentence_and_the_piece_with_the_largest_broadcast(tmp_
             torch.testing.assert_close(pattern.sum(dim=1), torch.ones(len(one.tokens)))
 
 
+@pytest.mark.untyped  # a hand-made view
 def test_the_sources_of_broadcasting_heads_are_counted():
     given = scores(broadcast={2: 0.9})
     given.sources[2, :, :2] = torch.tensor([[7, 7], [7, 7], [7, 8]])
