@@ -9,6 +9,8 @@ from anchorlab.lens import Edge, Faithfulness, Passes, Scores
 from anchorlab.papers.language import edges as study
 from tests.papers.hand_made_runs import judgements_of
 
+pytestmark = pytest.mark.untyped  # hand-made heads in place of a language model's
+
 EDGES = (
     Edge("embed", "0.0.q"), Edge("0.0", "1.0.k"), Edge("0.1", "1.0.k"), Edge("embed", "1.0.k"), Edge("0.0", "1.0.v"),
     Edge("1.0", "logits"), Edge("1.1", "logits"),
@@ -51,9 +53,6 @@ def judged(what):
     return judgements_of(study.STUDY, what)
 
 
-GOOD = judged(seen([found() for _ in range(8)], [found(size=30) for _ in range(8)]))
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -62,7 +61,8 @@ GOOD = judged(seen([found() for _ in range(8)], [found(size=30) for _ in range(8
     ],
 )  # fmt: skip
 def test_a_circuit_that_explains(name, value):
-    assert GOOD[name][0] == pytest.approx(value)
+    good = judged(seen([found() for _ in range(8)], [found(size=30) for _ in range(8)]))
+    assert good[name][0] == pytest.approx(value)
 
 
 @pytest.mark.parametrize(

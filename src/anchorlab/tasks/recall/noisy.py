@@ -402,7 +402,7 @@ class NoisyRecall(Task):
         roles = ["trigger" if token in triggers else "plain" for token in tokens]
         for position in range(1, len(tokens) - 1):
             if tokens[position - 1] in triggers:
-                roles[position] = "noise" if self._is_noise(np.array(tokens[position])) else "output"
+                roles[position] = "noise" if self._is_noise(np.array([tokens[position]])) else "output"
         last = self.text_of(tokens[-1])
         trace = [f"trigger {last} at position {len(tokens) - 1}"]
         if answer is None:
