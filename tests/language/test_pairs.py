@@ -15,7 +15,7 @@ from anchorlab.papers.pretrained.tiny import byte_tokenizer, tiny_model
 TOKENIZER = byte_tokenizer()
 
 
-def texts(side, pairs):
+def texts(side):
     rows = zip(side.inputs.tolist(), side.lengths.tolist(), strict=True)
     return [TOKENIZER.decode(row[:length], skip_special_tokens=True) for row, length in rows]
 
@@ -25,7 +25,7 @@ def test_the_next_word_is_the_person_who_does_not_give():
     first_giver = 0
     assert torch.equal(pairs.clean.lengths, pairs.corrupted.lengths)
     for clean, corrupted, right, wrong in zip(
-        texts(pairs.clean, pairs), texts(pairs.corrupted, pairs), pairs.answers[:, 0], pairs.corrupted_answers[:, 0],
+        texts(pairs.clean), texts(pairs.corrupted), pairs.answers[:, 0], pairs.corrupted_answers[:, 0],
         strict=True,
     ):  # fmt: skip
         a, b = sorted((name for name in NAMES if name in clean.split()), key=clean.index)
@@ -35,7 +35,7 @@ def test_the_next_word_is_the_person_who_does_not_give():
         assert TOKENIZER.decode([wrong]).strip() == forms[clean][0]
         first_giver += forms[clean] == a
     assert 15 < first_giver < 45
-    assert len(set(texts(pairs.clean, pairs))) > 50
+    assert len(set(texts(pairs.clean))) > 50
 
 
 def test_the_repetition_tells_the_next_token():

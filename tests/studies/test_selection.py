@@ -171,6 +171,7 @@ HYPOTHESIS = '[[hypothesis]]\nname = "h"\nstatement = "It is so"\n'
         (f'{BASE}[[hypothesis]]\nname = "h"\nstatment = "h"', r"hypothesis\.0\.statment: unknown field .* 'statement'"),
         (f"{BASE}[model]\nheads = 0", r"mine\.toml: model\.heads: "),
         (f"{BASE}[model]\nheads = []", r"mine\.toml: model\.heads: lists no value"),
+        (f"{BASE}[model]\nheads = [2, 1, 2]", r"mine\.toml: model\.heads: lists a value twice; give each once"),
         (f"{BASE}[recipe.data]\nsize = 60", r"mine\.toml: recipe\.data\.size: is what anchor/identity compares"),
         (f'{BASE}name = "a b"\nseeds = 1', r"mine\.toml: study\.name: 'a b' is not a name"),
         ('study = "mine.toml"', r"mine\.toml: study: 'mine.toml' is a file; name the study that is varied"),

@@ -175,5 +175,8 @@ def _choices(study: Study[Any], profile: str, path: str, value: Any) -> list[Any
         raise SpecError(path, f"{study.name} trains nothing", "leave it out")
     if isinstance(value, list) and not value:
         raise SpecError(path, "lists no value", "give one or more")
-    whole = not isinstance(value, list) or isinstance(value_at(experiments[0], path), list)
-    return [value] if whole else value
+    if not isinstance(value, list) or isinstance(value_at(experiments[0], path), list):
+        return [value]
+    if any(value.count(each) > 1 for each in value):
+        raise SpecError(path, "lists a value twice", "give each once")
+    return value

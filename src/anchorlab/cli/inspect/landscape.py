@@ -45,10 +45,10 @@ def landscape(
     check_file(figure, "figure")
 
     from anchorlab.lens import landscape as measure
-    from anchorlab.lens.landscape.landscape import checked_share
+    from anchorlab.lens.landscape.landscape import check_share
     from anchorlab.lens.landscape.units import Kind
 
-    checked_share(share)
+    check_share(share)
     of = Measured(run, store)
     step, split = of.at(step), split or of.task.splits[-1]
     on: dict[str, Any] = {"split": split, "sequences": sequences, "seed": seed}

@@ -30,11 +30,10 @@ SHARE = 0.1
 """The default rise of the loss within which a set suffices, as a share of the whole effect of the units."""
 
 
-def checked_share(share: float) -> float:
-    """Return the share, or raise `SpecError` from 1 on, where the empty set would suffice."""
+def check_share(share: float) -> None:
+    """Raise `SpecError` for a share from 1 on, with which the empty set would suffice."""
     if not share < 1:
         raise SpecError("share", f"{share} lets all of the effect be lost", "give less than 1")
-    return share
 
 
 def checked_finite(loss: Float[Tensor, "member subset"]) -> Float[Tensor, "member subset"]:
@@ -114,7 +113,7 @@ class Landscape(Drawable):
 
     def sufficient(self, share: float = SHARE) -> Bool[Tensor, "member subset"]:
         """Return which subsets are sufficient."""
-        checked_share(share)
+        check_share(share)
         enough = self.loss <= self.threshold(share).unsqueeze(1)
         lost = (~enough.any(dim=1)).nonzero().flatten().tolist()
         if lost:
