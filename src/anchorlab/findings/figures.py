@@ -117,7 +117,7 @@ class MapFigure:
     """Heat maps in a grid, all on one colour scale.
 
     Fields
-        maps: `[row of the grid][column of the grid]`
+        maps: `[row of the grid][column of the grid]`; cells without a finite value are hatched
         value_range: the ends of the colour scale
         signed: whether the colour scale is white at zero, for values of both signs
         seeds: as in `LineFigure`

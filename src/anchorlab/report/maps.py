@@ -50,8 +50,8 @@ def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
         image = axes.imshow(
             values, cmap=colours, norm=normalise, interpolation="none", aspect="equal" if square else "auto"
         )
-        if np.isnan(values).any():  # white would look like a zero
-            axes.patch.set(hatch="////", edgecolor=MUTED, alpha=0.6, linewidth=0)
+        if not np.isfinite(values).all():  # white would look like a zero
+            axes.patch.set(hatch="////", edgecolor=MUTED, alpha=0.4, linewidth=0)
         axes.set_title(wrapped[i][j], pad=4)
         axes.spines[:].set_visible(True)
         axes.spines[:].set_color(GRID)

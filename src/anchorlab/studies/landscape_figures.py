@@ -61,7 +61,8 @@ def minimal_figure(title: str, found: Landscape, share: float, members: Sequence
         maps.append(Map(title_of_map, grid(cells), tuple(f"{loss[one]:.3g}" for one in subsets), found.units))
     return MapFigure(
         title=title,
-        caption=f"Sets of units whose loss stays within {share:.0%} of the effect, and that contain no other such set.",
+        caption=f"Sets of units whose loss stays within {share:.0%} of the effect, and that contain no other such set. "
+        "Hatched: not in the set.",
         maps=tuple(tuple(maps[start : start + _IN_A_ROW]) for start in range(0, len(maps), _IN_A_ROW)),
         x_label="unit",
         y_label="loss of the set",

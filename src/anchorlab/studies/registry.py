@@ -12,7 +12,7 @@ from anchorlab.studies.study import Study
 
 def study_title(name: str) -> str:
     """Return the title of a study without importing it. Errors: `SpecError` for an unknown name."""
-    _check(name)
+    check_known("study", name, STUDIES, "study")
     return handed_down().study_title(name)
 
 
@@ -37,10 +37,6 @@ def study_names(patterns: Iterable[str]) -> tuple[str, ...]:
 
 def study(name: str) -> Study[Any]:
     """Return a study by name. Errors: `SpecError` with the nearest known name for an unknown one."""
-    _check(name)
+    check_known("study", name, STUDIES, "study")
     found: Study[Any] = handed_down().study(name)
     return found
-
-
-def _check(name: str) -> None:
-    check_known("study", name, STUDIES, "study")

@@ -174,7 +174,7 @@ def test_values_and_figures_at_other_rates_and_noises():
     assert by_alpha.lines[1].mean == pytest.approx((0.2, 0.5, 0.8))
     table = stability.STUDY.analysis(stability_runs(), noisy_recall.QUICK).tables[0]
     assert [row[0] for row in table.rows][4:8] == [
-        f"learning rate {rate}, steps in proportion" for rate in ("0.001", "0.003", "0.01", "0.03")
+        f"learning rate {rate}, steps in inverse proportion" for rate in ("0.001", "0.003", "0.01", "0.03")
     ]
     assert [row[0] for row in table.rows][-2:] == ["α = 0.5", "α = 0.8"]
     assert table.rows[-1][1:] == pytest.approx((0.9, 0.8, 0.97, 0.77))

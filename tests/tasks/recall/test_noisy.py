@@ -145,6 +145,9 @@ def test_oracle_reads_the_context_alone() -> None:
     # in tiny Shakespeare u follows q (55), and z never does
     after_q = torch.tensor([[43, 55, 59, 50, 1, 65, 50, 1], [43, 55, 64, 50, 1, 65, 50, 1]])
     assert one.split_of(after_q).tolist() == [0, -1]
+    # if two triggers are drawn, q may be the other one, but then it has one output only
+    drawn = torch.tensor([[43, 55, 64, 50, 1, 65, 50, 1], [43, 55, 64, 55, 62, 50, 50, 1]])
+    assert one.replace(drawn=2).split_of(drawn).tolist() == [0, -1]
     example = one.render(sequences)[0]
     assert [token.text for token in example.tokens] == ["e", "space", "t", "l", "space", "noise", "l", "space"]
     assert [token.role for token in example.tokens] == [

@@ -53,7 +53,7 @@ def longer(rate: float) -> str:
 
 
 RATE_SEEDS = 3
-"""The number of seeds that are trained to the end at each learning rate."""
+"""The number of seeds that are trained to the end at each other learning rate, and of the longer trainings."""
 
 ALPHA_SEEDS = 5
 """The number of seeds at each other noise level."""
@@ -62,7 +62,8 @@ ALPHA_SEEDS = 5
 def experiments(setting: Setting) -> dict[str | float, Experiment]:
     """Return the experiment of the other studies, those at other learning rates, and one for each other alpha.
 
-    Other learning rates are trained twice: for equally many steps, and for steps in inverse proportion to the rate.
+    Other learning rates are trained for the first steps with all seeds, for equally many steps with few, and with few
+    for steps in inverse proportion to the rate, as is the usual rate.
     """
     slower = setting.experiment("noisy recall, learning rates")
     evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))
@@ -179,7 +180,7 @@ def rates_dropped(seen: Seen) -> Measurement:
 
 @claim("appendix A.5", "stable from 0.001 to 0.03", at_least(0.5))
 def rates_gain(seen: Seen) -> Measurement:
-    """At every learning rate dropping F_2 makes the right token more probable, after steps in inverse proportion to it.
+    """At every learning rate dropping F_2 makes the right token more probable, after steps in inverse proportion.
 
     Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
     alpha, the most that can be gained; lowest over learning rates, mean over seeds.
@@ -215,13 +216,15 @@ def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool 
 
 def _table(seen: Seen) -> Table:
     settings = [(f"learning rate {rate:g}", one) for rate, one in seen.rates.items()]
-    settings += [(f"learning rate {rate:g}, steps in proportion", one) for rate, one in seen.scaled.items()]
+    settings += [(f"learning rate {rate:g}, steps in inverse proportion", one) for rate, one in seen.scaled.items()]
     settings += [(f"α = {alpha:g}", one) for alpha, one in seen.alphas.items()]
     columns = ("predicts noise early", "noise, full model", "right without F₂", "gain")
     numbers = zip(*([float(row.mean()) for row in one] for _, one in settings), strict=True)
+    last = seen.runs[longer(seen.greatest)].experiment
     return column_table(
         "Every setting",
-        f"Means over seeds. Fraction: the highest in the first {FIRST} steps. Gain: of the right token, without F₂.",
+        f"Means over seeds. Fraction: the highest in the first {FIRST} steps. Gain: of the right token, without F₂. "
+        f"Steps in inverse proportion: {len(last.members)} seeds in batches of {last.recipe.batch}.",
         {"setting": [name for name, _ in settings], **dict(zip(columns, numbers, strict=True))},
     )
 

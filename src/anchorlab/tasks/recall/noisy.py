@@ -267,7 +267,7 @@ class NoisyRecall(Task):
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the token other than noise that earlier followed each scored trigger; known if there is exactly one.
 
-        Each position uses only the tokens up to it. If several triggers are drawn, the inputs reveal only z_T as a
+        Each position uses only the tokens up to it. If several triggers are drawn, only z_T is taken for a
         trigger, so only the last column is known. Nothing is known of a sequence with a token outside the vocabulary.
         The trace is for position T.
         """
@@ -335,16 +335,17 @@ class NoisyRecall(Task):
         return token == last if self.drawn else np.isin(token, self.triggers)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for an impossible sequence.
+        """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for a sequence found impossible.
 
-        A token is a known trigger if what follows it, such as an appended noise token, never follows it in the chain.
+        Known triggers are the fixed ones, the last token, and every token before a step that the chain never takes,
+        such as a step to an appended noise token.
         """
         tokens = inputs.numpy()
         every, is_noise = np.arange(len(tokens)), self._is_noise(tokens)
         triggers = np.zeros((len(tokens), self.chain.states), dtype=bool)
         triggers[:, [] if self.drawn else self.triggers] = True
         triggers[every, tokens[:, -1]] = True
-        legal = (self.chain.initial[tokens[:, 0]] > 0) | (self.length == 1)
+        legal = self.chain.initial[tokens[:, 0]] > 0
         row, place = np.nonzero(self.chain.transition[tokens[:, :-2], tokens[:, 1:-1]] == 0)
         triggers[row, tokens[row, place]] = True
         possible = np.flatnonzero(self._trigger_weights) if self.drawn else list(self.triggers)
