@@ -201,8 +201,8 @@ def _figure(seen: Accuracies) -> MapFigure:
     return MapFigure(
         title="Accuracy of every structure, seed by seed (Fig 15)",
         caption="A row is a structure; hatched: not trained with this seed. Two layers of one head, except in the "
-        "last two rows. Linear is the map after attention, LN layer norm, FNN the feed-forward network, projection the map to the "
-        "vocabulary, mask the causal mask.",
+        "last two rows. Linear is the map after attention, LN layer norm, FNN the feed-forward network, projection the "
+        "map to the vocabulary, mask the causal mask.",
         maps=(maps,),
         x_label="seed",
         y_label="structure",
