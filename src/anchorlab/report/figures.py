@@ -74,7 +74,7 @@ def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = Fals
         if not bare:
             width = drawing.get_figwidth()
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
-            note = fill(footer(figure, provenance), int(width * 20), break_long_words=False)
+            note = fill(footer(figure, provenance), int(width * 18), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)
         _let_scales_change(drawing)
     return drawing
