@@ -136,7 +136,7 @@ SMOKE = replace(
     QUICK,
     task=QUICK.task.replace(length=24, max_scored=4),
     model=QUICK.model.replace(width=32, hidden=64),
-    recipe=_recipe(0.03, batch=16, steps=4, every=2, size=16),
+    recipe=_recipe(0.002, batch=16, steps=4, every=2, size=16),  # so that a rate of 0.001 is not trained much longer
     seeds=2,
     tuning=2,
     long_batch=16,

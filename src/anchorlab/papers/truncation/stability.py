@@ -9,7 +9,7 @@ Source: truncated weights, section 4 ("any other constant value would lead to si
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -74,7 +74,7 @@ def experiments(setting: Setting) -> dict[str | float, Experiment]:
 
     def scaled(rate: float) -> Experiment:
         steps = round(recipe.duration * recipe.optimiser.learning_rate / rate)
-        every = max(1, steps // 10)
+        every = max(1, cast(int, recipe.evaluation.every) * steps // recipe.duration)
         longer_recipe = lasting(recipe, steps).replace(
             batch=setting.long_batch,
             optimiser=recipe.optimiser.replace(learning_rate=rate),
