@@ -31,7 +31,7 @@ SHARE = 0.1
 
 
 def check_share(share: float) -> None:
-    """Raise `SpecError` for a share from 1 on, with which the empty set would suffice."""
+    """Raise `SpecError` for a share of 1 or more: the empty set would suffice."""
     if not share < 1:
         raise SpecError("share", f"{share} lets all of the effect be lost", "give less than 1")
 

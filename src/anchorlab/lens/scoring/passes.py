@@ -23,7 +23,7 @@ ENTERING = "blocks.0.hook_resid_pre"
 """The site of the unit `embed`: tokens and positions together."""
 
 Values = dict[str, Shaped[Tensor, "..."]]
-"""What the units write, by site, in the order of the units: `[(member) batch position *unit]`; `unit` by site."""
+"""What the units write, by site, in their order: `[(member) batch position *unit]`; the axes `unit` differ by site."""
 
 
 def mapped(
