@@ -171,6 +171,8 @@ def test_numbers_that_are_as_good_as_zero_are_written_as_zero():
     assert sorted(one.get_text() for one in axes.texts) == ["0", "0", "0.0037", "0.75"]
     axes = draw(MapFigure("t", "", ((Map("", ((inf, 0.75), (nan, 0.5))),),)), PROVENANCE).axes[0]
     assert sorted(one.get_text() for one in axes.texts) == ["0.5", "0.75"]  # infinity is no largest number
+    infinite = draw(MapFigure("t", "", ((Map("", ((inf, 0.75), (0.25, 0.5))),),)), PROVENANCE).axes[0]
+    assert infinite.patch.get_hatch() == "////"  # nor is it drawn
 
 
 def test_a_map_may_name_its_own_axes_and_is_white_at_zero_if_signed():
