@@ -76,7 +76,7 @@ def experiments(setting: Sizes) -> dict[str, Experiment]:
 
 
 def other_task(experiment: Experiment) -> Task | None:
-    """Return the mirrored function for the model whose heads are studied, the only one with checkpoints; else None."""
+    """Return the mirrored task of the one experiment that keeps checkpoints, to study heads; None for others."""
     return mirrored(experiment) if experiment.recipe.checkpoints.every else None
 
 

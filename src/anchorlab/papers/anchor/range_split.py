@@ -43,7 +43,7 @@ def answers_in_range(run: TrainedRun) -> Float[Tensor, "member"]:
 
 
 class Seen(Reading):
-    """Accuracies at the end by split, and how often the test is answered with a key of the range."""
+    """Accuracies at the end by split, and how often the answer is a key in the range `HELD_OUT`."""
 
     train = at_end("train", "accuracy", heading="training")
     test = at_end("test", "accuracy", heading="test")

@@ -55,7 +55,7 @@ class Setting:
 
 
 def only(label: str, name: str, run: str) -> Callable[[Setting], dict[str, Experiment]]:
-    """Return a function from a setting to `{label: experiment}`: its only experiment, `run`, on the task `name`."""
+    """Return a function from a setting to `{label: experiment}` with one experiment, `run`, on the task `name`."""
     return lambda setting: {label: setting.experiment(task(name), run)}
 
 

@@ -33,7 +33,7 @@ PAPER = Setting(DecoderSpec(), paper_recipe(9000), seeds=5)
 
 
 def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the experiments of the first and the second kind."""
+    """Return one experiment for each of the two kinds of changed labels."""
     return {
         kind: setting.experiment(task("anchor/statistical", kind=kind), f"statistical, {kind} kind") for kind in KINDS
     }

@@ -143,7 +143,7 @@ def measure(
 
 
 def enough(curve: Faithfulness) -> int:
-    """Return the number of edges from which on a curve is at least `ENOUGH`, interpolated on a log scale."""
+    """Return the number of edges at which a curve reaches `ENOUGH` for good, interpolated on a log scale."""
     measured = curve.least(ENOUGH)
     assert measured is not None  # all edges are the whole model
     at = curve.sizes.index(measured)

@@ -141,7 +141,7 @@ class Seen(Reading):
 
     @reading
     def scaled(self) -> Mapping[float, Outcome]:
-        """Outcomes by learning rate after steps in inverse proportion to it."""
+        """Outcomes by learning rate, each after a number of steps in inverse proportion to the rate."""
         return {rate: _outcomes(self.runs[longer(rate)])[0] for rate in (*RATES, self.greatest)}
 
     @reading

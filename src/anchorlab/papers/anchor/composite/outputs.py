@@ -58,7 +58,7 @@ class Outputs:
         return self._per_pair(lambda count: (count >= COMMON * count.sum()).sum())
 
     def over_pairs(self, values: Float[Tensor, "member pair"], unseen: bool = False) -> Float[Tensor, "member"]:
-        """Return the mean over the trained or the unseen pairs, leaving out those that are NaN."""
+        """Return the mean of `values` over the trained or the unseen pairs, leaving out NaN."""
         return values[:, self.unseen == unseen].nanmean(dim=1)
 
     def _per_pair(self, number: Callable[[Tensor], Tensor]) -> Float[Tensor, "member pair"]:

@@ -69,7 +69,7 @@ def feed_forward_stages(
 
 
 def follow_stages(ensemble: Ensemble, batch: Batch) -> dict[str, Stages]:
-    """Read directions along layer 0's feed-forward network for each of `INPUTS`."""
+    """Measure how directions change through layer 0's feed-forward network, for each of `INPUTS`."""
     before, added = "blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"
     record = look(ensemble, batch.inputs, record=[before, added])
     sent = {STREAM: record[before], ADDED: record[added], SUM: record[before] + record[added]}

@@ -63,7 +63,7 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
 def rows_apart(
     left: Float[Tensor, "*#lead query key"], right: Float[Tensor, "*#lead query key"]
 ) -> Float[Tensor, "*#lead following"]:
-    """Return the total variation between rows of patterns `[... query key]`, except the first, which has one key."""
+    """Return the total variation between two patterns' rows for each query but the first, which has one key."""
     return ((left - right).abs().sum(dim=-1) / 2)[..., 1:]
 
 

@@ -94,9 +94,9 @@ class Choices:
 def experiments(setting: Choices) -> dict[Label, Experiment]:
     """Return the experiments of a setting.
 
-    In order: the base; each other model or recipe; all other scalars as members of one experiment, all seeds at the
-    first value, then at the next; the base on many sequences, then the values whose time is compared with it; the
-    layers' order; the spikes.
+    In order: the base; each other model or batch size; the other learning rates, weight decays and initial scales as
+    members of one experiment, all seeds at the first value, then at the next; the base on many sequences, then the
+    values whose learning time is compared with it; the two layers along training; the constant learning rates.
     """
     base = setting.base.experiment(task("anchor/identity"), "the base setting")
     many = setting.speed.experiment(base.task, f"{setting.speed.size} sequences")

@@ -14,7 +14,7 @@ from anchorlab.papers.anchor.perturbed import MOVE, MOVES, on_own_sequences, ris
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, curves_against, mean_and_range, training_curves
 from anchorlab.training import TrainedRun
 
-LEARNED = 0.9  # the test accuracy from which on the task counts as learned
+LEARNED = 0.9  # with at least this test accuracy the task counts as learned
 
 
 @dataclass(frozen=True)

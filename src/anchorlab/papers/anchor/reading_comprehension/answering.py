@@ -33,7 +33,7 @@ CUTS = (WHOLE, FUSED, OTHER_FUSED, READ, OTHER_READ, MATCHED)
 """What is cut in every head: nothing, or the attention from one position to another."""
 
 LOOKED_AT = 500  # test sequences
-LEARNED = 0.9  # the test accuracy from which on a member has learned the task
+LEARNED = 0.9  # a member with at least this test accuracy has learned the task
 PATTERNS = "blocks.*.attn.hook_pattern"
 
 PerMember = Float[Tensor, "member"]
@@ -161,7 +161,7 @@ def _patterns(run: TrainedRun) -> tuple[list[str], Float[Tensor, "member layer b
 
 
 def answers_of(run: TrainedRun) -> Answers:
-    """Read the answers without some attention or heads at the end of a run."""
+    """Read the answers at the end of a run: in full, and with some attention or one head removed."""
     measured = cache(lambda: take_away(run.ensemble(), _sequences(run), _patterns(run)[0]))
     cut = run.reading(
         "answers without attention", lambda _: torch.stack([measured().cut[name] for name in CUTS], dim=1)

@@ -61,7 +61,7 @@ class Curves:
         return next((step for step, now in self._by_step() if holds(now)), None)
 
     def from_on(self, holds: Callable[[Mapping[str, float]], bool]) -> int | None:
-        """Return the first step from which on a condition holds to the end; None if it does not hold at the end."""
+        """Return the first step from which a condition holds until the end; None if it does not hold at the end."""
         kept = list(takewhile(lambda one: holds(one[1]), reversed(self._by_step())))
         return kept[-1][0] if kept else None
 

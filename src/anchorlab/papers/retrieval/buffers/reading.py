@@ -83,7 +83,7 @@ def readable(seen: Seen) -> LineFigure:
 
 
 def readable_vectors(seen: Seen) -> MapFigure:
-    """Return the figure of what is read from the query's stream of each model on vectors."""
+    """Return the figure of what a linear map reads from the query's stream, for each model on vectors."""
     seeds, decoded = seen.seeds_of("chains"), seen.chains.decoded.clamp(min=0).mT
     values = tuple(f"x_{value}" for value in range(decoded.shape[1]))
     return MapFigure(

@@ -75,7 +75,7 @@ class Seen(Reading):
 
     @reading
     def descents(self) -> Sequence[theorem_2.Descent]:
-        """All descents."""
+        """The gradient descent at each alpha."""
         return [theorem_2.read_descent(run) for run in self.runs.values()]
 
     @reading
