@@ -70,7 +70,7 @@ class Faithfulness(Tabled):
         return self._area(self.random_values)
 
     def least(self, share: float, member: int = 0) -> int | None:
-        """Return the smallest measured size from which the faithfulness stays at or above `share`; None if there is none."""
+        """Return the smallest measured size from which the faithfulness stays at least at `share`, or None."""
         enough = self.values[member] >= share
         lasting = enough.flip(0).cummin(dim=0).values.flip(0)
         return next((size for size, is_enough in zip(self.sizes, lasting.tolist(), strict=True) if is_enough), None)
