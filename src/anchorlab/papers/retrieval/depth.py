@@ -52,7 +52,7 @@ SMOKE = Setting((1, 2), settings.smoke(2), settings.smoke(2, seeds=1))
 
 
 def experiments(setting: Setting) -> dict[tuple[str, int], Experiment]:
-    """Return an experiment for each number of layers, first `with` the curriculum, then with `no` curriculum."""
+    """Return an experiment for each number of layers, first with the curriculum, then without it."""
     return {
         (curriculum, layers): replace(
             base,

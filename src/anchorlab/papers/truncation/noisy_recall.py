@@ -144,7 +144,7 @@ SMOKE = replace(
 
 
 def lasting(recipe: Recipe, steps: int) -> Recipe:
-    """Return the recipe with another duration, in which a learning rate that falls falls as far."""
+    """Return the recipe with another duration; a falling learning rate still reaches the same end."""
     recipe = recipe.replace(duration=steps)
     if isinstance(recipe.schedule, WarmupCosine):
         return recipe.replace(schedule=recipe.schedule.replace(horizon=steps))

@@ -62,8 +62,8 @@ ALPHA_SEEDS = 5
 def experiments(setting: Setting) -> dict[str | float, Experiment]:
     """Return the experiment of the other studies, those at other learning rates, and one for each other alpha.
 
-    Other learning rates are trained for the first steps with all seeds, for equally many steps with few, and with few
-    for steps in inverse proportion to the rate, as is the usual rate.
+    The other learning rates train for the first steps with all seeds, and with few seeds for as many steps as the usual
+    rate. All rates, the usual one too, also train with few seeds for steps in inverse proportion to the rate.
     """
     slower = setting.experiment("noisy recall, learning rates")
     evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))

@@ -37,7 +37,7 @@ class Depths(Setting):
     """A setting whose model is trained with several numbers of layers, the smallest first.
 
     `heads` gives the number of heads at each depth, or is empty to keep the model's; `operations` belong to the anchors
-    1 to 4. With `more`, the smallest depth trains on so many sequences, too, on the first `MORE_SEEDS` seeds.
+    1 to 4. With `more`, the smallest depth also trains on `more` sequences, with the first `MORE_SEEDS` seeds.
     """
 
     depths: tuple[int, ...] = ()
@@ -100,7 +100,7 @@ class Seen(Reading):
         return torch.stack([depth.accuracy[split] for depth in self.depths])
 
     def reached(self, split: str) -> Float[Tensor, "member depth"]:
-        """Return the step at which a split is first answered wholly."""
+        """Return the step at which the accuracy on a split first reaches `depths.WHOLE`."""
         return torch.stack([depth.reached[split] for depth in self.depths], dim=1)
 
     def learned(self, *at: int) -> bool:
@@ -110,7 +110,7 @@ class Seen(Reading):
     def over_pairs(
         self, at: int, name: Literal["counts", "common", "most_common"], unseen: bool = False
     ) -> Float[Tensor, "member"] | None:
-        """Return what the outputs of one depth have by pair, mean over the trained pairs or over the unseen one."""
+        """Return a number by pair of one depth's outputs, mean over the trained pairs or for the unseen one."""
         outputs = self.depths[at].outputs
         return outputs.over_pairs(getattr(outputs, name), unseen) if self.learned(at) else None
 

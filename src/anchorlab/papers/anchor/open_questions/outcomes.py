@@ -180,7 +180,7 @@ def compared(found: Mapping[Value, Float[Tensor, "move seed"]], choice: str) -> 
 
 
 def rise_curves(found: Mapping[Value, Float[Tensor, "move seed"]]) -> LineFigure:
-    """Return the figure of the rise of the loss by the move, a curve for each model."""
+    """Return the figure of the rise of the loss against the size of the move, a curve for each model."""
     return curves_against(
         "Rise of the loss where all weights move at random",
         MOVES,

@@ -53,7 +53,7 @@ def vector_queries(task: MinimalRetrieval, n: int) -> Queries:
 def exchanged(
     model: AnyModel, asked: Queries, layer: int, projector: Float[Tensor, "member width width"]
 ) -> Float[Tensor, "member batch output"]:
-    """Return the outputs at the query once its stream after a layer has the other query's part in a subspace."""
+    """Return the outputs at the query if its stream after a layer gets, in a subspace, the other query's values."""
     site, last = f"blocks.{layer}.hook_resid_post", asked.last
     own, other = (look(model, inputs, site, output=False)[site][:, :, -1:] for inputs in (asked.inputs, asked.others))
     new = own + ((other - own).double() @ projector.unsqueeze(1)).to(own)

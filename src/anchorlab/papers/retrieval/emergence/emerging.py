@@ -80,7 +80,7 @@ def growths(run: TrainedRun, rise: float) -> list[Growth]:
 
 
 def rise_replaced(circuit: lens.Circuit, losses: AttentionLosses) -> float:
-    """Return the rise of the loss with a circuit's maps for all attention; heads without a rule attend uniformly."""
+    """Return the rise of the loss if maps of a circuit replace all attention; heads without a rule attend uniformly."""
     maps = {head: one or lens.Explanation("uniform") for head, one in circuit.explanations.items()}
     return losses.loss(maps) - losses.loss({})
 
@@ -176,7 +176,7 @@ def pace(one: Growth) -> float:
 def behind(
     training: Float[Tensor, "model evaluation"], validation: Float[Tensor, "model evaluation"]
 ) -> Float[Tensor, "falling"]:
-    """Return the largest excess of validation loss in shares of the training loss's fall, of models where it falls."""
+    """Return the largest excess of validation over training loss, as a share of the latter's fall, where it falls."""
     fall = training[:, 0] - training[:, -1]
     return ((validation - training).amax(dim=1) / fall)[fall > 0]
 

@@ -83,7 +83,7 @@ def descent_power(one: Descent) -> PowerLaw | None:
 
 
 def orders(one: Descent) -> list[float]:
-    """Return log2 of the ratio of the largest errors at each learning rate and at the next, half as large."""
+    """Return log2 of the ratio of the largest error at each learning rate to that at half the rate."""
     largest = np.abs(one.error("derived")).max(axis=(0, 2))
     return np.log2(largest[:-1] / largest[1:]).tolist()  # type: ignore[no-any-return]
 
