@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from anchorlab.findings import Map, MapFigure
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath, Explanation
 from anchorlab.tasks import Example, Token
 from anchorlab.viewer import AttentionView
@@ -27,3 +28,8 @@ def circuit(*paths, loss=0.02, model=0.005, layers=4):
 def titled(title: str) -> AttentionView:
     """The smallest attention view there is."""
     return AttentionView.of(title, [Example((Token("4", "key"),), (), "4", "test")], [0], np.ones((1, 1, 1, 1, 1, 1)))
+
+
+def maps_titled(title: str) -> MapFigure:
+    """The smallest figure of maps there is."""
+    return MapFigure(title, "", ((Map("", ((1.0,),)),),))

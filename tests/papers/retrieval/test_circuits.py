@@ -10,7 +10,8 @@ from anchorlab.papers.retrieval import circuits, one_head
 from anchorlab.papers.retrieval.circuits import STUDY, Seen, later_rules
 from anchorlab.papers.retrieval.one_head import Solution, first_useful, joining, useful_heads
 from anchorlab.papers.retrieval.settings import smoke
-from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
+from anchorlab.training.ensemble import initialise
+from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, maps_titled, path, titled
 from tests.papers.hand_made_runs import HandMadeRun, judged, results_of, seen_by_hand, values_of
 
 GOOD = circuit(path(0, JOIN, cut=0.3), path(1, FIRST), path(3, SECOND, cut=0.4))
@@ -156,7 +157,8 @@ def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
     seen = found(weak, circuit(layers=2), uniform=(0.2, 0.7))
     seen.runs = {"models": HandMadeRun(smoke(2), (0, 6), {}, {3: None, 6: None})}
     monkeypatch.setattr(one_head, "view_circuits", lambda run, models, steps: titled(f"step {steps}"))
-    figure, models, paths, view = (draw(seen) for draw in STUDY.draws)
+    monkeypatch.setattr(one_head, "attention_maps", lambda run, one: maps_titled(f"seed {one.seed}"))
+    figure, maps, models, paths, view = (draw(seen) for draw in STUDY.draws)
     assert models.rows == (
         # of 1.015 that attention does, the circuit does 1, and 0.395 are lost without its paths
         (0, "0, 3", 2, 0, 0.005, 0.02, 0.03, 1.02, 0.2, *map(pytest.approx, (1 / 1.015, 0.395 / 1.015, 0.6 / 0.03))),
@@ -169,4 +171,25 @@ def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
     )
     assert [len(panel.arrows) for panel in figure.panels] == [2, 0]
     assert figure.panels[0].layers == 4
-    assert view.title == "step [6]"
+    assert (maps.title, view.title) == ("seed 0", "step [6]")
+
+
+def test_attention_maps_are_means_over_chains_in_the_order_of_the_sequence():
+    setting = smoke(2, seeds=1)  # pairs of step 2 fill positions 0 to 7, those of step 1 positions 8 to 15
+    ensemble = initialise(setting.model, setting.task.shape, [0])
+    weights = {name: torch.zeros_like(value) for name, value in ensemble.weights.items()}
+    weights["embed.W_E"][0, 4:, :4] = torch.eye(4)  # only the position vectors enter the stream
+    weights["blocks.1.ln1.w"] += 1
+    weights["blocks.1.attn.W_Q"][0], weights["blocks.1.attn.W_K"][0] = 1e5 * torch.eye(16), torch.eye(16)
+    run = HandMadeRun(setting, (0, 6), {}, {6: ensemble.with_weights(weights)})
+    figure = one_head.attention_maps(run, Solution(0, 1000, GOOD))
+    ((uniform, same),) = figure.maps
+    assert (uniform.title, same.title) == ("layer 0", "layer 1")
+    assert uniform.row_ticks == uniform.column_ticks == (
+        "x1 of pair 2", "x2 of pair 2", "x0 of pair 1", "x1 of pair 1", "query x0",
+    )  # fmt: skip
+    asked = [sum(1 / (1 + place) for place in places) / 4 for places in ((0, 2, 4, 6), (1, 3, 5, 7), range(16, 20))]
+    assert torch.tensor(same.values) == pytest.approx(torch.eye(5), abs=1e-3)
+    assert uniform.values[0] == pytest.approx((asked[0], 0, 0, 0, 0), abs=1e-3)
+    assert uniform.values[1] == pytest.approx((asked[1], asked[1], 0, 0, 0), abs=1e-3)
+    assert uniform.values[4] == pytest.approx([asked[2]] * 5, abs=1e-3)

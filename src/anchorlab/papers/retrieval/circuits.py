@@ -11,7 +11,7 @@ from math import comb
 
 import torch
 
-from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
+from anchorlab.findings import CircuitFigure, MapFigure, Table, at_least, at_most, within
 from anchorlab.findings.view import AttentionView
 from anchorlab.lens import Circuit, CircuitPath, Explanation
 from anchorlab.lens.circuits import AttentionLosses, Head
@@ -243,6 +243,10 @@ def _circuits(seen: Seen) -> CircuitFigure:
     )
 
 
+def _maps(seen: Seen) -> MapFigure:
+    return one_head.attention_maps(seen.first, seen.models[0])
+
+
 def _view(seen: Seen) -> AttentionView:
     return one_head.view_circuits(seen.first, seen.models, steps=seen.first.checkpoints[-1:])
 
@@ -294,7 +298,7 @@ STUDY = Study(
     measures_in(__name__),
     trains=lambda setting: {"models": setting},
     reads=Seen,
-    draws=(_circuits, _models, _paths, _view),
+    draws=(_circuits, _maps, _models, _paths, _view),
     profiles={
         "quick": Profile(
             one_head.QUICK,

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+import torch
+
 from anchorlab.errors import SpecError
-from anchorlab.findings import CircuitPanel
+from anchorlab.findings import CircuitPanel, Map, MapFigure, grid
 from anchorlab.findings.view import AttentionView
-from anchorlab.lens import AttentionRule, Circuit, CircuitPath, find_circuit
+from anchorlab.lens import AttentionRule, Circuit, CircuitPath, find_circuit, look
 from anchorlab.lens.circuits import Head
-from anchorlab.papers.retrieval.settings import quick, retrieval_of, smoke
+from anchorlab.papers.retrieval.settings import quick, retrieval_of, smoke, spec_of
 from anchorlab.studies.circuit_panel import circuit_panel
 from anchorlab.studies.kit import at_end
 from anchorlab.training import TrainedRun
@@ -33,6 +35,12 @@ SCALED_NOTE = (
 )
 
 SMOKE = smoke(2, label="two layers")
+
+
+SEQUENCES = 32
+"""The number of sequences on which attention is measured, as in the paper (section 9.1)."""
+
+MAPS_IN_A_ROW = 6
 
 
 @dataclass(frozen=True)
@@ -131,4 +139,27 @@ def view_circuits(run: TrainedRun, found: Sequence[Solution], steps: Sequence[in
         live=False,
         title="Attention along the circuits",
         circuits=[one.circuit for one in found[:2]],
+    )
+
+
+def attention_maps(run: TrainedRun, one: Solution) -> MapFigure:
+    """Return the figure of a model's attention among the positions of a query's chain, a map for each layer."""
+    task = retrieval_of(run)
+    batch = task.sample("test", SEQUENCES, seed=2)
+    roles = task.roles(batch)
+    places = torch.stack([*roles.values()], dim=-1)  # [sequence chain role]
+    cells = torch.arange(SEQUENCES)[:, None, None, None], places[..., :, None], places[..., None, :]
+    sites = [f"blocks.{layer}.attn.hook_pattern" for layer in range(spec_of(run).layers)]
+    seen = look(run.ensemble().select([one.member]), batch.inputs, sites)
+    maps = [
+        Map(f"layer {layer}", grid(seen[site][0, :, 0][cells].mean(dim=(0, 1))), tuple(roles), tuple(roles))
+        for layer, site in enumerate(sites)
+    ]
+    return MapFigure(
+        f"Attention maps of seed {one.seed} (appendix C)",
+        "Attention among the positions of a query's chain, in their order in the sequence: mean over all chains of "
+        f"{SEQUENCES} sequences. Layers are counted from 0. The rest of a row's attention goes to other chains.",
+        tuple(tuple(maps[first : first + MAPS_IN_A_ROW]) for first in range(0, len(maps), MAPS_IN_A_ROW)),
+        value_range=(0.0, 1.0),
+        seeds=str(one.seed),
     )

@@ -19,7 +19,7 @@ from anchorlab.papers.retrieval.settings import smoke
 from anchorlab.tasks import task
 from anchorlab.training import FixedSample
 from anchorlab.training.ensemble import initialise
-from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
+from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, maps_titled, path, titled
 from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
 
 STEPS = (0, 10, 20, 30, 40)
@@ -323,12 +323,14 @@ def test_figures_and_table(monkeypatch):
     models = [GOOD, replace(HALF, solution=Solution(1, 5, empty)), needless]
     monkeypatch.setattr(emerging, "growths", lambda run, rise: models)
     monkeypatch.setattr(one_head, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
+    monkeypatch.setattr(one_head, "attention_maps", lambda run, one: maps_titled(f"seed {one.seed}"))
     values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
     values["test", "loss"] = [[1, 0.9, 0.8]] * 2
     both = {("test", "loss"): [[1, 0.8, 0.5]] * 2, ("train", "loss"): [[1, 0.7, 0.4]] * 2}
     runs = [HandMadeRun(smoke(2), (0, 3, 6), values, {0: None, 6: None}), HandMadeRun(smoke(2), (0, 3, 6), both)]
     found = STUDY.analysis(runs, smoke(2))
-    whole, losses, _, attention, timeline = found.figures
+    whole, losses, _, maps, attention, timeline = found.figures
+    assert maps.title == f"seed {GOOD.solution.seed}"
     assert [(one.label, one.mean) for one in whole.lines] == [
         ("training sequences", pytest.approx((1, 0.7, 0.4))),
         ("fresh sequences", pytest.approx((1, 0.8, 0.5))),

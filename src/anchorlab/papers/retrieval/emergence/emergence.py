@@ -13,7 +13,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import CircuitFigure, LineFigure, Table, TimelineFigure, at_least, at_most, event, within
+from anchorlab.findings import (
+    CircuitFigure,
+    LineFigure,
+    MapFigure,
+    Table,
+    TimelineFigure,
+    at_least,
+    at_most,
+    event,
+    within,
+)
 from anchorlab.findings.view import AttentionView
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval import one_head
@@ -237,6 +247,10 @@ def _circuit(seen: Seen) -> CircuitFigure:
     return CircuitFigure("Circuit of the first seed (Fig 7, left)", caption, (first.panel(),), seeds=str(first.seed))
 
 
+def _maps(seen: Seen) -> MapFigure:
+    return one_head.attention_maps(seen.first, seen.models[0].solution)
+
+
 def _view(seen: Seen) -> AttentionView:
     return one_head.view_circuits(seen.first, [one.solution for one in seen.models])
 
@@ -263,7 +277,7 @@ def _attention(seen: Seen) -> LineFigure:
         "Attention along each path of the first seed (appendix D)",
         one.steps,
         curves,
-        caption=f"Mean over {emerging.SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the "
+        caption=f"Mean over {one_head.SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the "
         f"symbols that need the path. A path has emerged at {emerging.EMERGED:g}.",
         x_label="step",
         y_label="attention",
@@ -313,7 +327,7 @@ STUDY = Study(
     measures_in(__name__),
     trains=experiments,
     reads=Seen,
-    draws=(_losses, _partials, _circuit, _attention, _timeline, _table, _view),
+    draws=(_losses, _partials, _circuit, _maps, _attention, _timeline, _table, _view),
     profiles={
         "quick": Profile(
             one_head.QUICK,

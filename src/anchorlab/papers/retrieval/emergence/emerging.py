@@ -12,7 +12,7 @@ from torch import Tensor
 from anchorlab import lens
 from anchorlab.lens.circuits import Assignment, AttentionLosses, rule_places
 from anchorlab.papers.retrieval.chain_order import retrieved_at
-from anchorlab.papers.retrieval.one_head import Solution, solutions
+from anchorlab.papers.retrieval.one_head import SEQUENCES, Solution, solutions
 from anchorlab.papers.retrieval.settings import retrieval_of
 from anchorlab.studies.kit import along
 from anchorlab.training import TrainedRun
@@ -25,9 +25,6 @@ NEEDED = 0.2
 
 EMPTY = 1.0
 """The loss of a model that answers nothing: each component of a symbol has variance 1 (section 6)."""
-
-SEQUENCES = 32
-"""The number of sequences on which attention is measured at each checkpoint, as in the paper (section 9.1)."""
 
 
 @dataclass(frozen=True)
