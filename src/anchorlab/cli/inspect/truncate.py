@@ -93,7 +93,7 @@ def truncate(
     from anchorlab.spec import check_known
     from anchorlab.training.evaluation import OBJECTIVE
 
-    of = Measured(run, store)
+    of = Measured(run, None if run.startswith("zoo:") else store)  # whose cuts are kept in the store
     known = sorted({*of.trained.experiment.metrics} - {OBJECTIVE})
     check_known("metric", metric, known, "metric")
     keep = Store(store).root / "truncations" / of.address
