@@ -127,6 +127,10 @@ NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
             ("inspect", "zoo:anchor/identty"),
             "anchorlab: name: unknown model of the zoo 'anchor/identty'; did you mean 'anchor/identity'?\n",
         ),
+        *(
+            ((*words, "--store", "mine"), "store: does not hold zoo:anchor/identity, a model of the package; leave it")
+            for words in (LANDSCAPE, ("runs", "show", LANDSCAPE[1]), ("runs", "diff", LANDSCAPE[1], "zoo:recall/noisy"))
+        ),
         (("score", "mine.json", "--truth", "none"), "none holds no truth; name the folder"),
     ],
 )

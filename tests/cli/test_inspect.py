@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from anchorlab.cli.inspect.heads import heads_table
+from anchorlab.cli.inspect.look_at import DETECTORS
 from anchorlab.cli.terminal.output import print_table
 from anchorlab.language import pretrained
 from anchorlab.runs import Store
@@ -108,6 +109,7 @@ def test_json_has_all_heads_and_the_page_is_the_viewers(anchorlab, folder, workp
     said = anchorlab("look-at", folder, *TEXTS, "--page", "pages/tiny.html", "--json")
     heads = json.loads(said.out)
     read = read_texts(pretrained(folder), TEXTS)
+    assert {one["detector"].replace("_", "-") for one in heads} == {*DETECTORS}
     assert {(one["layer"], one["head"]) for one in heads} == {(layer, head) for layer in range(3) for head in range(4)}
     assert [one["value"] for one in heads] == pytest.approx(read.found["value"].to_list())
     assert view_json(read.view) in (workplace / "pages" / "tiny.html").read_text()
@@ -121,8 +123,7 @@ def test_says_where_the_page_is(anchorlab, folder):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("to be or not to be", "--by", "first"), "by: unknown detector 'first'; "),
-        (("to be or not to be", "--by", "inductoin"), "did you mean 'induction'?"),
+        (("ab", "--by", "induction"), "by: induction cannot be scored on these texts; give longer ones"),
         (("to be", "-n", "0"), "n: cannot print 0 heads; give 1 or more"),
         (("to be", "--revision", "step3", "--page", "tiny"), "page: tiny cannot be written"),
         (("to be", "--page", "none/deep/tiny.html"), "/none/deep; make it first"),
@@ -133,6 +134,14 @@ def test_says_where_the_page_is(anchorlab, folder):
 def test_bad_options_and_texts_are_named(anchorlab, folder, words, told):
     said = anchorlab("look-at", folder, *words)
     assert said.code == 2 and told in said.err
+
+
+@pytest.mark.parametrize(
+    ("by", "told"), [("xyz", "; known: broadcast, fi"), ("inductoin", "; did you mean 'induction'?")]
+)
+def test_an_unknown_detector_is_refused_before_the_model_is_opened(refused, by, told):
+    said = refused("look-at", "./nowhere", "to be or not to be", "--by", by)
+    assert said.startswith(f"anchorlab: by: unknown detector {by!r}{told}")
 
 
 def test_a_model_that_is_not_there_is_named(anchorlab):

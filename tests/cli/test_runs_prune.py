@@ -104,6 +104,11 @@ def test_two_runs_side_by_side(anchorlab, runs):
     assert "metrics at the end, means over members" in said
 
 
+def test_a_run_of_a_named_store_beside_one_of_the_package(anchorlab, runs):
+    said = anchorlab("runs", "diff", "zoo:anchor/identity", runs[0], "--store", "runs", "--json")
+    assert said.code == 0 and json.loads(said.out)["runs"][1]["run"] == runs[0]
+
+
 def test_a_run_is_not_compared_with_itself(refused, runs):
     told = f"anchorlab: second: is the same run, {runs[0]}; name another one\n"
     assert refused("runs", "diff", runs[0], runs[0][:9]) == told

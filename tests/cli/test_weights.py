@@ -147,6 +147,12 @@ def test_a_bad_range_number_or_metric_is_told_in_one_line_before_any_cut(
     assert said.code == 2 and problem in said.err and {*kept.glob("*")} == before
 
 
+def test_the_cuts_of_a_model_of_the_package_are_kept_in_the_named_store(anchorlab, workplace):
+    asked = ("truncate", "zoo:anchor/identity", "--weights", "blocks.0.attn.W_O", "--rho", "0", "-n", "2")
+    said = anchorlab(*asked, "--store", "mine", "--json")
+    assert said.code == 0 and len(list((workplace / "mine" / "truncations").rglob("*.json"))) == 1
+
+
 def test_a_language_model_is_cut_by_what_it_answers(anchorlab, folder, workplace):
     (workplace / "cities.csv").write_text("prompt,answer\nMadrid is in,Spain\nParis is in,France\nLyon is in,France\n")
     asked = ("truncate", folder, "--prompts", "cities.csv", "--weights", "blocks.[12].mlp.*", "--rho", "0,0.5")

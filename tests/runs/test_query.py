@@ -5,6 +5,7 @@ from itertools import combinations
 import pytest
 
 from anchorlab.errors import SpecError
+from anchorlab.models import DecoderSpec
 from anchorlab.runs import Condition, Entry, Fields, chosen, differences, ordered, short_names, text_of, words
 from anchorlab.runs.differences import differing, shortest
 
@@ -72,6 +73,16 @@ FIELDS = Fields(RUNS, lambda: ENDS, lambda: STUDIES)
 def test_conditions_choose_runs(texts, addresses):
     conditions = [Condition.parse(text) for text in texts]
     assert [one.address for one in chosen(FIELDS, conditions)[0]] == addresses.split()
+
+
+def test_a_field_that_is_left_out_at_its_default_is_none():
+    """The norms of a decoder come last by default."""
+    specs = {"a": DecoderSpec(norm="post"), "bb": DecoderSpec(norm="pre"), "ccc": DecoderSpec()}
+    fields = Fields([entry(address, model=spec.model_dump(mode="json")) for address, spec in specs.items()])
+    found = {text: chosen(fields, [Condition.parse(f"model.norm={text}")])[0] for text in ("none", "post", "pre")}
+    assert {text: [one.address for one in entries] for text, entries in found.items()} == {
+        "none": ["a", "ccc"], "post": [], "pre": ["bb"],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["", "layers", "=2", "layers~2", ">", "  = ", "a>>0.5", "a>=>1"])

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from anchorlab.cli.studies.claims import claim_data
-from anchorlab.engine import run
+from anchorlab.engine import Ray, run
 from anchorlab.errors import StoreError
 from anchorlab.findings import Control, Findings, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
-from anchorlab.studies import Profile, Reading, Study, at_end, run_study, with_controls
+from anchorlab.studies import Profile, Reading, Study, at_end, members, run_study, with_controls
 from anchorlab.studies.control import CHOSEN, ELSEWHERE, other_experiments
 from anchorlab.studies.readings import of_first
 from anchorlab.tasks import Task, task
@@ -240,6 +240,21 @@ def test_some_claims_train_on_another_task_only_what_they_read_weights_of(tmp_pa
     assert elsewhere(store) == [[8, 9]]
     (whole,) = run_study(study, "quick", store, workers=1).claims
     assert alone.other_task == whole.other_task is not None and len(elsewhere(store)) == 2
+
+
+@pytest.mark.parametrize("claims", [(), ("norm",)])
+def test_controls_are_read_from_parts_and_trained_where_the_study_is(tmp_path, monkeypatch, store, twice, claims):
+    places = []
+
+    def recorded(experiments, store, workers, device, report, on):
+        places.append((workers, on))
+        return run(experiments, store, workers, device, report=report)
+
+    monkeypatch.setattr(members, "run", recorded)
+    new, on = Store(tmp_path), Ray()
+    found = run_study(TWICE, "quick", new, workers=1, on=on, parts=[store], claims=claims)
+    assert new.runs() == [] and {*places} == {(1, on)}
+    assert by_name(found)["norm"].other_task == by_name(twice)["norm"].other_task
 
 
 def test_a_second_control_survives_json_and_follows_varied_seeds(twice, store):

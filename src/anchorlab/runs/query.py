@@ -42,9 +42,9 @@ class Condition:
     """A condition such as `model.layers=2`: a field, an operator and a value.
 
     A list equals a value if it is the same list or contains that item, as in `members.seeds=3`. A field that a run
-    lacks has the value `none`. `!=` is the negation of `=`. The other operators compare numbers with numbers and text
-    with text, and are false for any other pair. A field of text, such as `label`, equals a number as it is written:
-    `label=2024`.
+    lacks has the value `none`; so has one that is left out at its default (`Spec.later`). `!=` is the negation of `=`.
+    The other operators compare numbers with numbers and text with text, and are false for any other pair. A field of
+    text, such as `label`, equals a number as it is written: `label=2024`.
     """
 
     field: str

@@ -14,9 +14,11 @@ from typing import Any
 
 from torch import Tensor
 
-from anchorlab.engine import Status
+from anchorlab.engine import On
+from anchorlab.engine.pool import Backend
 from anchorlab.errors import StoreError
 from anchorlab.findings import Control, Findings, Table
+from anchorlab.progress import Report
 from anchorlab.runs import Store
 from anchorlab.studies.claim import Measure, as_control
 from anchorlab.studies.kit import at_end, mean_and_range
@@ -39,7 +41,10 @@ def with_controls(
     store: Store | None = None,
     trained: Sequence[TrainedRun] = (),
     device: str = "cpu",
-    report: Callable[[Status], None] | None = None,
+    report: Report | None = None,
+    workers: int | None = None,
+    on: On | Backend = "local",
+    parts: Sequence[Store] = (),
 ) -> Findings:
     """Return findings whose claims also have their values on untrained members and on members trained on another task.
 
@@ -51,7 +56,7 @@ def with_controls(
 
     Args:
         study, findings: the study, and its findings under one of its profiles
-        store, device, report: for the runs of the controls, as for `run_study`
+        store, device, report, workers, on, parts: for the runs of the controls, as for `run_study`
         trained: the runs behind the findings, in the order of the experiments
 
     Errors: as `anchorlab.engine.run`.
@@ -62,7 +67,8 @@ def with_controls(
         return findings
     elsewhere = other_experiments(study, findings.profile, trained) if trained else {}
     show = None if report is None else lambda status: report(replace(status, label="controls"))
-    runs = run_with_parts([*experiments, *elsewhere.values()], Store.of(store), (), device=device, report=show)
+    asked = [*experiments, *elsewhere.values()]
+    runs = run_with_parts(asked, Store.of(store), parts, workers, device, show, on)
     untrained, others = runs[: len(experiments)], dict(zip(elsewhere, runs[len(experiments) :], strict=True))
     setting = study.profile(findings.profile).setting
     ours = {one.claim.id: Control(one.value, one.spread or "") for one in findings.claims if one.value is not None}

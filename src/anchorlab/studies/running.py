@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine import On, checked_device, run
+from anchorlab.engine import On, checked_device
 from anchorlab.engine.pool import Backend
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
@@ -106,7 +106,7 @@ def run_study(
             context = ObservationContext(folder / "partial", show, device, download, answers, access or Access())
             observed = study.observe(study.profile(profile).setting, context)
         findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
-        findings = with_controls(study, findings, store, runs, device, show)
+        findings = with_controls(study, findings, store, runs, device, show, workers, on, parts)
     if (table := table_of_parts(runs)) is not None:
         findings = replace(findings, tables=(*findings.tables, table))
     path = folder / FINDINGS
@@ -135,7 +135,8 @@ def _of_claims(
 ) -> Findings:
     chosen, began = with_claims(study, names), time.monotonic()
     setting = study.profile(profile).setting
-    untrained = run([one.untrained() for one in chosen.experiments_of(profile)], store, device=device, report=report)
+    controls = [one.untrained() for one in chosen.experiments_of(profile)]
+    untrained = run_with_parts(controls, store, parts, workers, device, report, on)
     labels = labels_read(chosen, setting, untrained)
     while True:
         some = of_labels(chosen, labels)
@@ -145,7 +146,7 @@ def _of_claims(
             findings = some.findings(profile, runs, time.monotonic() - began, device)
             if others := other_experiments(some, profile, runs):
                 run_with_parts(list(others.values()), store, parts, workers, device, report, on)
-            return with_controls(some, findings, store, runs, device, report)
+            return with_controls(some, findings, store, runs, device, report, workers, on, parts)
         except NotTrainedError as error:  # the claims did not read this run on untrained members
             labels.add(error.label)
 

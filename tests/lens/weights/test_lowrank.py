@@ -1,5 +1,7 @@
 """Truncations of a run's matrices, against singular values by numpy and a plain forward pass."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +15,7 @@ from anchorlab.rng import child_seed
 from anchorlab.runs import Store
 from anchorlab.tasks import NoisyRecall
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Recipe, Stream
+from tests.small_experiments import smoothed
 
 TASK = NoisyRecall(source="uniform", tokens=5, length=8)
 FRACTIONS = (0.0, 0.3, 0.5)
@@ -76,6 +79,29 @@ def test_the_best_cut_is_the_lowest_loss_or_the_highest_of_anything_else():
     assert best_truncations(table.with_columns(pl.col("metric").replace("loss", "error")), "error").equals(lowest)
     with pytest.raises(SpecError, match="unknown metric 'rihgt'; did you mean 'right'"):
         best_truncations(table, "rihgt")
+
+
+def test_a_loss_of_ones_own_is_measured_and_its_lowest_value_is_the_best(trained, tmp_path):
+    one = trained.experiment
+    own = replace(one, recipe=one.recipe.replace(loss=smoothed(share=0.3)))
+    (found,) = run([own], Store(tmp_path / "runs"), workers=1)
+    name, expected = "blocks.1.mlp.W_in", dict[float, list[float]]()
+    for fraction in (0.0, 1.0):
+        for member, seed in enumerate((3, 4)):
+            batch, weights = TASK.sample("clean", 20, child_seed(seed, "eval", "clean")), found.ensemble()
+            weights = {
+                key: value * (fraction if key == name else 1) for key, value in weights.member_weights(member).items()
+            }
+            logits = torch.func.functional_call(one.template, weights, (batch.inputs, batch.positions))
+            logs = torch.log_softmax(logits, -1)
+            each = 0.7 * logs.gather(-1, batch.targets.unsqueeze(-1)).squeeze(-1) + 0.3 * logs.mean(-1)
+            expected.setdefault(fraction, []).append(-float(each.mean()))
+    table = truncations(found, [name], (0.0,), split="clean", size=20, keep=tmp_path / "kept")
+    for fraction, values in expected.items():
+        rows = table.filter(fraction=fraction, metric="objective", group="all").sort("member")
+        assert rows["value"].to_list() == pytest.approx(values, abs=1e-9)
+    lowest = min(sum(values) / 2 for values in expected.values())
+    assert best_truncations(table, "objective")["value"].to_list() == pytest.approx([lowest], abs=1e-9)
 
 
 def test_a_stopped_search_goes_on(trained, tmp_path, monkeypatch):

@@ -181,7 +181,8 @@ def test_values_and_figures_at_other_rates_and_noises():
 
 
 def test_seeds_and_steps_of_stability():
-    usual, first, whole, *longer, few, many = stability.experiments(noisy_recall.QUICK).values()
+    experiments = stability.experiments(noisy_recall.QUICK)
+    usual, first, whole, *longer, few, many = experiments.values()
     assert usual.cell.address == noisy_recall.QUICK.experiment().cell.address  # trained once for all studies
     assert (first.recipe.duration, whole.recipe.duration) == (300, 3000)
     assert first.recipe.schedule == whole.recipe.schedule == usual.recipe.schedule
@@ -189,6 +190,9 @@ def test_seeds_and_steps_of_stability():
     assert whole.members.seeds == usual.members.seeds[:3] * 3
     assert first.members.seeds == usual.members.seeds * 3
     assert first.members.learning_rate == (0.001,) * 14 + (0.003,) * 14 + (0.01,) * 14
+    for rate, one in zip(("0.001", "0.003", "0.01", "0.03"), longer, strict=True):
+        label = f"learning rate {rate}, longer"
+        assert (one.label, experiments[label]) == (f"noisy recall, {label}", one)
     # as many steps times rate as the other studies, and a schedule that ends with them
     assert [one.recipe.duration for one in longer] == [90_000, 30_000, 9000, 3000]
     assert [one.recipe.optimiser.learning_rate for one in longer] == [0.001, 0.003, 0.01, 0.03]

@@ -309,27 +309,33 @@ def test_it_is_the_law_given_all_that_stands_before(fields, scored):
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"noises": 2}, {"noises": 2, "by_trigger": True, "triggers": (2, 0)}, {"drawn": 1}, {"drawn": 2}]
-)
-def test_appended_noise_follows_triggers_alone_and_tells_the_splits_apart(fields):
-    """Each sequence of four tokens is of `clean` if any triggers and y give it without noise, else of `train`."""
-    task = NoisyRecall(source="uniform", tokens=TOKENS, length=4, alpha=ALPHA, **fields)
+    "fields",
+    [
+        {}, {"noises": 2}, {"noises": 2, "by_trigger": True, "triggers": (2, 0)}, {"drawn": 1},
+        {"drawn": 2, "length": 6}, {"drawn": 3}, {"alpha": 0.0}, {"alpha": 1.0}, {"alpha": 1.0, "drawn": 2},
+        {"alpha": 0.0, "noise": "existing", "triggers": (0, 1), "length": 6},
+        {"alpha": 1.0, "noise": "existing", "triggers": (0, 1), "length": 6},
+    ],
+)  # fmt: skip
+def test_what_follows_triggers_tells_possible_sequences_and_the_splits_apart(fields):
+    """Each sequence is of `clean` if any triggers and y give it without noise, else of `train` if noise is possible."""
+    task = NoisyRecall(**{"source": "uniform", "tokens": TOKENS, "length": 4, "alpha": ALPHA} | fields)
     characters, states = range(TOKENS), range(task.chain.states)
+    noises = [task.noise_token + number for number in range(task.noises)]
     sides = {}
     for triggers in permutations(characters, task.drawn) if task.drawn else [task.triggers]:
-        for outputs in product(characters, repeat=len(triggers)):
-            for one in product(*[states] * 3, triggers):
-                noisy, possible = False, one[0] in characters
-                for before, token in pairwise(one[:3]):
-                    if before in triggers and token not in characters:
-                        place = triggers.index(before)
-                        noisy, possible = True, possible and (not task.by_trigger or token == TOKENS + place)
-                    else:
-                        following = [outputs[triggers.index(before)]] if before in triggers else characters
-                        possible = possible and token in following
-                if possible:
-                    sides[one] = max(sides.get(one, 0), 0 if noisy else 1)
-    every = list(product(states, repeat=4))
+        for outputs, alpha in product(product(characters, repeat=len(triggers)), {task.alpha, 0.0}):
+            following = {token: [*characters] for token in states}
+            for place, (trigger, output) in enumerate(zip(triggers, outputs, strict=True)):
+                own = noises[place : place + 1] if task.by_trigger else noises
+                following[trigger] = [output] * (alpha < 1) + own * (alpha > 0)
+            paths = [[token] for token in characters]
+            for _ in range(task.length - 2):
+                paths = [[*path, token] for path in paths for token in following[path[-1]]]
+            for path, last in product(paths, triggers):
+                noisy = any(before in triggers and token in noises for before, token in pairwise(path))
+                sides[*path, last] = max(sides.get((*path, last), 0), 0 if noisy else 1)
+    every = list(product(states, repeat=task.length))
     assert task.split_of(torch.tensor(every)).tolist() == [sides.get(one, -1) for one in every]
 
 

@@ -6,7 +6,12 @@ from anchorlab.cli.inspect.heads import heads_table
 from anchorlab.cli.options import shared
 from anchorlab.cli.terminal.output import check_file, counted, hand_out, waiting
 from anchorlab.errors import SpecError
-from anchorlab.spec import unknown_name
+from anchorlab.spec import check_known
+
+DETECTORS = (
+    "shift", "previous-token", "self-attending", "first-token", "fixed-position", "uniform",
+    "induction", "matching", "broadcast",  # these do not apply to all texts
+)  # fmt: skip
 
 
 def look_at(
@@ -40,6 +45,8 @@ def look_at(
     """
     if n < 1:
         raise SpecError("n", f"cannot print {n} heads", "give 1 or more")
+    by = by.replace("_", "-")
+    check_known("by", by, DETECTORS, "detector")
     check_file(page, "page")
     with waiting("loading libraries", quiet=json):
         from anchorlab.language import pretrained
@@ -50,9 +57,9 @@ def look_at(
         opened = pretrained(model, revision, download=download)
     with waiting("reading", quiet=json):
         read = read_texts(opened, (text, *texts))
-    detectors, detector = read.found["detector"].unique(maintain_order=True).to_list(), by.replace("-", "_")
-    if detector not in detectors:
-        raise unknown_name("by", by, [name.replace("_", "-") for name in detectors], "detector")
+    detector = by.replace("-", "_")
+    if detector not in read.found["detector"]:
+        raise SpecError("by", f"{by} cannot be scored on these texts", "give longer ones, in which words are repeated")
     written = None if page is None else Viewer(read.view).save(page)
     of, texts_read = read.view.layers * read.view.heads, counted(len(read.view.examples), "text")
     shown = (

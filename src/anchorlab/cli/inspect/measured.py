@@ -24,14 +24,14 @@ def check_sequences(count: int, option: str = "sequences", noun: str = "") -> No
 class Measured:
     """A run that a command measures; its computing time counts from here until the figure is drawn.
 
-    Errors: as `shared.found_run`; `SpecError` for a member that the run does not have.
+    Errors: as `shared.found_runs`; `SpecError` for a member that the run does not have.
     """
 
     def __init__(self, name: str, store: str | Path | None, member: int | None = None) -> None:
         from anchorlab.training import TrainedRun
 
         self._began = time.monotonic()
-        self.trained = TrainedRun(shared.found_run(name, store))
+        self.trained = TrainedRun(shared.found_runs(store, name)[0])
         self.task, self.members = self.trained.experiment.task, self.trained.experiment.members
         self.label, self.address = self.trained.run.label, self.trained.run.address
         count = len(self.members)

@@ -57,7 +57,7 @@ def truncate(
         Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, the default for runs, or a list such as
         `0,0.01,0.05,0.2,0.5`, the default for pretrained models.
     metric
-        Metric to optimise in a run: `loss`, the default, and `error` are minimised; any other is maximised.
+        Metric to optimise in a run: `loss`, the default, `objective` and `error` are minimised; any other is maximised.
     split
         Split of a run's task to measure on; by default the last.
     n
@@ -91,11 +91,9 @@ def truncate(
     from anchorlab.lens import best_truncations, truncations
     from anchorlab.runs import Store
     from anchorlab.spec import check_known
-    from anchorlab.training.evaluation import OBJECTIVE
 
-    of = Measured(run, store)
-    known = sorted({*of.trained.experiment.metrics} - {OBJECTIVE})
-    check_known("metric", metric, known, "metric")
+    of = Measured(run, None if run.startswith("zoo:") else store)  # whose cuts are kept in the store
+    check_known("metric", metric, of.trained.experiment.metrics, "metric")
     keep = Store(store).root / "truncations" / of.address
     with as_written(["rho"], {"rho": "fractions"}):
         table = truncations(

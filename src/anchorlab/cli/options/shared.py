@@ -104,11 +104,17 @@ def read_store(folder: str | Path | None) -> "Store":
     return existing_store(folder)
 
 
-def found_run(name: str, folder: str | Path | None) -> "Run":
-    """Return the stored run whose address begins with `name`; for `zoo:NAME`, the zoo's run.
+def found_runs(folder: str | Path | None, *names: str) -> "list[Run]":
+    """Return the stored runs whose addresses begin with `names`; for `zoo:NAME`, the zoo's run.
 
-    Errors: as `Store.find` and `zoo`.
+    Errors: as `Store.find` and `zoo`; `SpecError` for a folder if all runs are the zoo's.
     """
+    if folder not in (None, "zoo") and all(name.startswith("zoo:") for name in names):
+        raise SpecError("store", f"does not hold {names[0]}, a model of the package", "leave it out")
+    return [_found_run(name, folder) for name in names]
+
+
+def _found_run(name: str, folder: str | Path | None) -> "Run":
     if name.startswith("zoo:"):
         from anchorlab.trained import zoo
 

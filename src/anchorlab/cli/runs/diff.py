@@ -20,7 +20,7 @@ def diff_(
     """
     from anchorlab.runs import differing, entry_of, side_by_side, text_of
 
-    pair = shared.found_run(first, store), shared.found_run(second, store)
+    pair = shared.found_runs(store, first, second)
     if pair[0].address == pair[1].address:
         raise SpecError("second", f"is the same run, {pair[0].address}", "name another one")
     fields = differing(pair[0].spec, pair[1].spec)

@@ -10,7 +10,7 @@ def show_(run: shared.AnyRun, /, *, store: shared.ReadStore = None, json: shared
     from anchorlab.runs import entry_of, flat, text_of
     from anchorlab.runs.metrics import last_metrics
 
-    found = shared.found_run(run, store)
+    (found,) = shared.found_runs(store, run)
     last = last_metrics(found.metrics()) if found.finished else None
     spec, row = found.spec, summary(entry_of(found))
     if json:

@@ -12,7 +12,7 @@ from anchorlab.progress import Counted, counted
 from anchorlab.runs.atomic_files import read_json, write_json
 from anchorlab.spec import check_known
 from anchorlab.training import Ensemble, Evaluation, TrainedRun
-from anchorlab.training.evaluation import UNEDITED, Evaluator
+from anchorlab.training.evaluation import OBJECTIVE, UNEDITED, Evaluator
 
 if TYPE_CHECKING:
     import polars
@@ -60,6 +60,8 @@ def truncations(
             tell(done * len(tried), len(names) * len(tried))
             asked = {"fractions": tried, "split": split, "size": size, "step": at}
             setting = {"run": run.run.address, "weight": name, **asked}
+            if run.experiment.recipe.loss is not None:
+                setting["loss"] = OBJECTIVE  # files without it lack this metric
             kept = f"{sha256(json.dumps(setting, sort_keys=True).encode()).hexdigest()[:20]}.json"
             if keep is not None and (keep / kept).exists():
                 rows += read_json(keep / kept, run.run.address)["rows"]
@@ -76,15 +78,15 @@ def truncations(
 def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars.DataFrame":
     """Return the best truncation of each matrix by the mean of a metric over members, the best matrix first.
 
-    For `loss` and `error` the lowest value is the best, else the highest; among equal values, the smallest rank
-    wins. Only the group `all` counts. The columns are weight, fraction, rank, value, full (the full model's value),
-    change (value minus full).
+    For `loss`, `objective` and `error` the lowest value is the best, else the highest; among equal values, the
+    smallest rank wins. Only the group `all` counts. The columns are weight, fraction, rank, value, full (the full
+    model's value), change (value minus full).
     """
     import polars as pl
 
     metrics = table["metric"].unique().sort().to_list()
     check_known("metric", metric, metrics, "metric")
-    sign = 1 if metric in ("loss", "error") else -1
+    sign = 1 if metric in ("loss", OBJECTIVE, "error") else -1
     means = (
         table.filter((pl.col("metric") == metric) & (pl.col("group") == "all"))
         .group_by("weight", "fraction", "rank", maintain_order=True)
@@ -121,7 +123,8 @@ def _cuts(
     edits = {str(fraction): (Truncate(weight=name, fraction=fraction),) for fraction in fractions}
     evaluation = Evaluation(size=size, splits=(split,), edits=edits)
     first = next(iter(ensemble.weights.values()))
-    evaluator = Evaluator(run.experiment.task, evaluation, run.experiment.members, first.device, first.dtype)
+    of = run.experiment
+    evaluator = Evaluator(of.task, evaluation, of.members, first.device, first.dtype, loss=of.recipe.loss)
     one = ensemble.member_weights(0)
     ranks = {cut: Truncate(weight=name, fraction=cut).rank_left(one) for cut in (*fractions, 1.0)}
     rows: list[list[Any]] = [

@@ -49,7 +49,7 @@ FIRST_STEPS, WHOLE = "first steps", "whole"
 
 def longer(rate: float) -> str:
     """Return the label of the training whose steps are in inverse proportion to its learning rate."""
-    return f"longer, learning rate {rate:g}"
+    return f"learning rate {rate:g}, longer"
 
 
 RATE_SEEDS = 3
@@ -82,8 +82,7 @@ def experiments(setting: Setting) -> dict[str | float, Experiment]:
             checkpoints=recipe.checkpoints.replace(every=every),
         )
         members = Members(seeds=fresh(min(RATE_SEEDS, setting.seeds)))
-        label = f"noisy recall, learning rate {rate:g}, longer"
-        return replace(slower, label=label, recipe=longer_recipe, members=members)
+        return replace(slower, label=f"noisy recall, {longer(rate)}", recipe=longer_recipe, members=members)
 
     noises = {alpha: setting.experiment(f"noisy recall, alpha = {alpha:g}", alpha=alpha) for alpha in ALPHAS}
     seeds = min(ALPHA_SEEDS, setting.seeds)

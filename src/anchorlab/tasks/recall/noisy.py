@@ -335,7 +335,7 @@ class NoisyRecall(Task):
         return token == last if self.drawn else np.isin(token, self.triggers)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for a sequence found impossible.
+        """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for an impossible sequence.
 
         Known triggers are the fixed ones, the last token, and every token before a step that the chain never takes,
         such as a step to an appended noise token.
@@ -350,20 +350,27 @@ class NoisyRecall(Task):
         triggers[row, tokens[row, place]] = True
         possible = np.flatnonzero(self._trigger_weights) if self.drawn else list(self.triggers)
         legal &= ~np.delete(triggers, possible, axis=1).any(axis=1)
-        legal &= triggers.sum(axis=1) <= (self.drawn or len(self.triggers))
-        noisy, output = np.zeros(len(tokens), dtype=bool), np.full(triggers.shape, -1)
+        count = self.drawn or len(self.triggers)
+        legal &= triggers.sum(axis=1) <= count
+        # what follows each token apart from noise, and whether that is one token only; whether noise follows
+        output, one_output = np.full(triggers.shape, -1), np.ones_like(triggers)
+        noisy = np.zeros_like(triggers)
         for position in range(1, self.length - 1):
             before, token, noise = tokens[:, position - 1], tokens[:, position], is_noise[:, position]
-            after_trigger = triggers[every, before]
-            noisy |= after_trigger & noise
             if self.by_trigger:
-                at = np.flatnonzero(after_trigger & noise)
+                at = np.flatnonzero(triggers[every, before] & noise)
                 legal[at] &= self._noise_weights[before[at], token[at] - self.noise_token] > 0
             known = output[every, before]
-            legal &= ~(after_trigger & ~noise & (known >= 0) & (known != token))
-            revealed = every[after_trigger & ~noise]
-            output[revealed, before[revealed]] = token[revealed]
-        return torch.from_numpy(np.where(legal, np.where(noisy, 0, 1), -1))
+            one_output[every, before] &= noise | (known < 0) | (known == token)
+            noisy[every, before] |= noise
+            output[every, before] = np.where(noise, known, token)
+        # the tokens that may be triggers in each split; existing noise may be y
+        clean = one_output & (~noisy | ((output < 0) & (self.noise == "existing")))
+        train = {0.0: clean, 1.0: output < 0}.get(self.alpha, one_output)
+        legal &= np.logical_or(
+            *(~(triggers & ~may).any(axis=1) & (may[:, possible].sum(axis=1) >= count) for may in (train, clean))
+        )
+        return torch.from_numpy(np.where(legal, np.where((triggers & noisy).any(axis=1), 0, 1), -1))
 
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
