@@ -318,6 +318,7 @@ PARTED = [
         pytest.param(name, marks=pytest.mark.nightly)
         for name in (
             "anchor/frequency", "anchor/reading-comprehension", "anchor/structures", "truncation/feedforward-noise",
+            "retrieval/circuits", "retrieval/emergence",
         )
     ),
 ]  # fmt: skip

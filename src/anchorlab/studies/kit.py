@@ -168,12 +168,13 @@ def curves_against(
 def attention_maps(
     title: str, maps: Mapping[str, Float[Tensor, "query key"]], ticks: Sequence[str] = (), *, caption: str, seed: int
 ) -> MapFigure:
-    """Return the figure of attention patterns `[query key]` in a row, each with its name, on a scale from 0 to 1.
+    """Return the figure of attention patterns `[query key]`, each with its name, six in a row, on a scale from 0 to 1.
 
     `ticks` are the tokens of the sequence, `seed` is the model's.
     """
-    row = tuple(Map(name, grid(values), tuple(ticks), tuple(ticks)) for name, values in maps.items())
-    return MapFigure(title=title, caption=caption, maps=(row,), value_range=(0.0, 1.0), seeds=str(seed))
+    drawn = [Map(name, grid(values), tuple(ticks), tuple(ticks)) for name, values in maps.items()]
+    rows = tuple(tuple(drawn[first : first + 6]) for first in range(0, len(drawn), 6))
+    return MapFigure(title=title, caption=caption, maps=rows, value_range=(0.0, 1.0), seeds=str(seed))
 
 
 def column_table(title: str, caption: str, columns: Mapping[str, Any]) -> Table:

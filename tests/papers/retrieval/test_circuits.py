@@ -1,10 +1,12 @@
 """What the study of circuits measures, on circuits written by hand."""
 
 from dataclasses import replace
+from math import nan
 
 import pytest
 import torch
 
+from anchorlab.errors import SpecError
 from anchorlab.lens import AttentionRule, Explanation
 from anchorlab.papers.retrieval import circuits, one_head
 from anchorlab.papers.retrieval.circuits import STUDY, Seen, later_rules
@@ -193,3 +195,18 @@ def test_attention_maps_are_means_over_chains_in_the_order_of_the_sequence():
     assert uniform.values[0] == pytest.approx((asked[0], 0, 0, 0, 0), abs=1e-3)
     assert uniform.values[1] == pytest.approx((asked[1], asked[1], 0, 0, 0), abs=1e-3)
     assert uniform.values[4] == pytest.approx([asked[2]] * 5, abs=1e-3)
+
+
+def test_circuits_are_the_same_after_they_were_kept_as_text(monkeypatch):
+    cut = Explanation("itself", (FIRST,), cut=(STAY, JOIN))
+    one = replace(circuit(path(0, JOIN), path(3, STAY)), causal=False)
+    one = replace(one, explanations={**one.explanations, (1, 0): None, (2, 0): cut})
+    run = HandMadeRun(smoke(2), (0, 6), {("test", "loss"): [[1.0, nan], [1.0, 0.5]]}, {6: None})
+    monkeypatch.setattr(one_head, "find_circuit", lambda ensemble, task, *, member, rise: one)
+    assert one_head.solutions(run, 0.1) == [Solution(1, 1001, one)]  # the first member diverged
+    kept = run.taken["circuits, rise 0.1"]
+    part = HandMadeRun(smoke(2), (0, 6), {})
+    part._readings = {"circuits, rise 0.1": kept}
+    assert one_head.solutions(part, 0.1) == [Solution(1, 1001, one)]
+    with pytest.raises(SpecError, match="run: long take more than"):
+        one_head.as_json(run, "long", lambda run: ["x" * 2**18])

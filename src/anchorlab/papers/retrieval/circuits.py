@@ -7,9 +7,11 @@ Source: stacked attention heads, section 8, Figure 5 and appendix E.
 """
 
 from collections.abc import Sequence
-from math import comb
+from math import comb, nan
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from anchorlab.findings import CircuitFigure, MapFigure, Table, at_least, at_most, within
 from anchorlab.findings.view import AttentionView
@@ -25,7 +27,7 @@ from anchorlab.studies.kit import column_table
 from anchorlab.studies.readings import of_first
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.theory.information_flow import Flow, least_depth
-from anchorlab.training import Evaluation
+from anchorlab.training import Evaluation, TrainedRun
 
 SUFFICES = 0.05
 """The loss below which a circuit suffices (appendix E)."""
@@ -63,12 +65,19 @@ class Seen(Reading):
     @reading
     def first_uniform(self) -> Sequence[float]:
         """The loss of each circuit, on fresh sequences, with uniform attention in its first useful heads."""
-        task, ensemble = retrieval_of(self.first), self.first.ensemble()
-        fresh, losses = task.sample("test", 256, seed=1), []
+        losses = self.first.reading("loss with the first heads uniform", self._first_uniform)
+        return [float(losses[one.member]) for one in self.models]
+
+    def _first_uniform(self, run: TrainedRun) -> Float[Tensor, "member"]:
+        task, ensemble = retrieval_of(run), run.ensemble()
+        fresh, losses = (
+            task.sample("test", 256, seed=1),
+            torch.full((len(run.experiment.members),), nan, dtype=torch.float64),
+        )
         for one in self.models:
             first = one_head.first_useful(one.circuit, self.steps)
             changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}
-            losses.append(AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed))
+            losses[one.member] = AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed)
         return losses
 
     @property
@@ -247,7 +256,9 @@ def _maps(seen: Seen) -> MapFigure:
     return one_head.attention_maps(seen.first, seen.models[0])
 
 
-def _view(seen: Seen) -> AttentionView:
+def _view(seen: Seen) -> AttentionView | None:
+    if not seen.first.has_weights:
+        return None
     return one_head.view_circuits(seen.first, seen.models, steps=seen.first.checkpoints[-1:])
 
 
@@ -314,4 +325,5 @@ STUDY = Study(
     },
     smoke=one_head.SMOKE,
     chosen_on=SEARCHED,
+    keeps=lambda run, setting: (_maps(seen := Seen({"models": run})), seen.first_uniform),
 )

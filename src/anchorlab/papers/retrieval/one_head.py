@@ -1,19 +1,28 @@
 """Shared by the studies of circuits and emergence: models with one head in each layer, and their circuits."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import takewhile
+from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float, UInt8
+from pydantic import TypeAdapter
+from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import CircuitPanel, Map, MapFigure, grid
+from anchorlab.findings import CircuitPanel, MapFigure
 from anchorlab.findings.view import AttentionView
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath, find_circuit, look
 from anchorlab.lens.circuits import Head
+from anchorlab.lens.circuits.explanation import Roles
 from anchorlab.papers.retrieval.settings import quick, retrieval_of, smoke, spec_of
+from anchorlab.studies import kit
 from anchorlab.studies.circuit_panel import circuit_panel
 from anchorlab.studies.kit import at_end
+from anchorlab.tasks import Batch
 from anchorlab.training import TrainedRun
 from anchorlab.viewer.make import view_run
 
@@ -39,8 +48,6 @@ SMOKE = smoke(2, label="two layers")
 
 SEQUENCES = 32
 """The number of sequences on which attention is measured, as in the paper (section 9.1)."""
-
-MAPS_IN_A_ROW = 6
 
 
 @dataclass(frozen=True)
@@ -82,15 +89,48 @@ def solutions(run: TrainedRun, rise: float) -> list[Solution]:
 
     `rise` is how far a circuit's loss may exceed the model's: the search cuts every path that it can within this limit.
     """
-    ensemble, losses = run.ensemble(), at_end(run, "test", "loss")
+    kept = as_json(run, f"circuits, rise {rise:g}", lambda run: _searched(run, rise))
     found = [
-        Solution(member, seed, find_circuit(ensemble, retrieval_of(run), member=member, rise=rise))
-        for member, seed in enumerate(run.experiment.members.seeds)
-        if losses[member].isfinite()
+        Solution(member, seed, _opened(one))
+        for member, (seed, one) in enumerate(zip(run.experiment.members.seeds, kept, strict=True))
+        if one is not None
     ]
     if not found:
         raise SpecError("run", f"every member of {run.run.label} diverged", "lower the learning rate")
     return found
+
+
+def _searched(run: TrainedRun, rise: float) -> list[dict[str, Any] | None]:
+    """Return the circuit of every member as values of JSON, None for a member that diverged."""
+    ensemble, found = run.ensemble(), list[dict[str, Any] | None]()
+    for member, loss in enumerate(at_end(run, "test", "loss")):
+        if not loss.isfinite():
+            found.append(None)
+            continue
+        one = find_circuit(ensemble, retrieval_of(run), member=member, rise=rise)
+        explained = [(head, by and asdict(by)) for head, by in one.explanations.items()]
+        found.append({**asdict(one), "explanations": explained})  # pairs, since keys of JSON are texts
+    return found
+
+
+def _opened(kept: dict[str, Any]) -> Circuit:
+    explanations = {tuple(head): by for head, by in kept["explanations"]}
+    return TypeAdapter(Circuit).validate_python({**kept, "explanations": explanations})
+
+
+def as_json(run: TrainedRun, name: str, measure: Callable[[TrainedRun], list[Any]]) -> list[Any]:
+    """Return what `measure` finds for each member, values of JSON, or what a part has kept (`TrainedRun.reading`)."""
+
+    def text(run: TrainedRun) -> UInt8[Tensor, "member byte"]:
+        rows = [json.dumps(one).encode().ljust(_BYTES) for one in measure(run)]
+        if any(len(row) > _BYTES for row in rows):
+            raise SpecError("run", f"{name} take more than {_BYTES} bytes", "keep fewer checkpoints")
+        return torch.from_numpy(np.frombuffer(b"".join(rows), dtype=np.uint8).copy()).reshape(-1, _BYTES)
+
+    return [json.loads(bytes(row)) for row in run.reading(name, text).numpy()]
+
+
+_BYTES = 2**17  # of one member's text, filled up with spaces, since readings of all parts have one shape
 
 
 def joining(steps: int) -> frozenset[AttentionRule]:
@@ -144,22 +184,28 @@ def view_circuits(run: TrainedRun, found: Sequence[Solution], steps: Sequence[in
 
 def attention_maps(run: TrainedRun, one: Solution) -> MapFigure:
     """Return the figure of a model's attention among the positions of a query's chain, a map for each layer."""
-    task = retrieval_of(run)
-    batch = task.sample("test", SEQUENCES, seed=2)
-    roles = task.roles(batch)
-    places = torch.stack([*roles.values()], dim=-1)  # [sequence chain role]
+    maps = run.reading("attention maps", _maps)[one.member]
+    return kit.attention_maps(
+        f"Attention maps of seed {one.seed} (appendix C)",
+        {f"layer {layer}": values for layer, values in enumerate(maps)},
+        tuple(_roles(run)),
+        caption="Attention among the positions of a query's chain, in their order in the sequence: mean over all "
+        f"chains of {SEQUENCES} sequences. Layers are counted from 0. The rest of a row's attention goes elsewhere.",
+        seed=one.seed,
+    )
+
+
+def _maps(run: TrainedRun) -> Float[Tensor, "member layer query key"]:
+    places = torch.stack([*_roles(run).values()], dim=-1)  # [sequence chain role]
     cells = torch.arange(SEQUENCES)[:, None, None, None], places[..., :, None], places[..., None, :]
     sites = [f"blocks.{layer}.attn.hook_pattern" for layer in range(spec_of(run).layers)]
-    seen = look(run.ensemble().select([one.member]), batch.inputs, sites)
-    maps = [
-        Map(f"layer {layer}", grid(seen[site][0, :, 0][cells].mean(dim=(0, 1))), tuple(roles), tuple(roles))
-        for layer, site in enumerate(sites)
-    ]
-    return MapFigure(
-        f"Attention maps of seed {one.seed} (appendix C)",
-        "Attention among the positions of a query's chain, in their order in the sequence: mean over all chains of "
-        f"{SEQUENCES} sequences. Layers are counted from 0. The rest of a row's attention goes to other chains.",
-        tuple(tuple(maps[first : first + MAPS_IN_A_ROW]) for first in range(0, len(maps), MAPS_IN_A_ROW)),
-        value_range=(0.0, 1.0),
-        seeds=str(one.seed),
-    )
+    seen = look(run.ensemble(), _sequences(run).inputs, sites)
+    return torch.stack([seen[site][:, :, 0][:, *cells].mean(dim=(1, 2)) for site in sites], dim=1)
+
+
+def _sequences(run: TrainedRun) -> Batch:
+    return retrieval_of(run).sample("test", SEQUENCES, seed=2)
+
+
+def _roles(run: TrainedRun) -> Roles:
+    return retrieval_of(run).roles(_sequences(run))

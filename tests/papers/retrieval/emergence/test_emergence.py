@@ -344,4 +344,4 @@ def test_figures_and_table(monkeypatch):
         ("all paths that x_2 needs", (35, None, None)), ("x_2", (36, None, 30)),
     ]  # fmt: skip
     assert found.tables[0].rows[2] == (0, 2, "query x0", "x2 of pair 2", "x_2", 35, 1)
-    assert (timeline.end, [view.title for view in found.views]) == (6, ["3 models"])
+    assert (timeline.end, [view.title for view in found.views]) == (40, ["3 models"])

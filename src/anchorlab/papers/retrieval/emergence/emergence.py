@@ -78,7 +78,11 @@ class Seen(Reading):
     """The circuits of all models along training."""
 
     models = of_first(lambda run: emerging.growths(run, RISE))  # every circuit, followed through the checkpoints
-    end = of_first(lambda run: float(run.checkpoints[-1]))  # the last step
+
+    @property
+    def end(self) -> float:
+        """The last step."""
+        return float(self.models[0].steps[-1])
 
     @reading
     def behind(self) -> Float[Tensor, "falling"]:
@@ -251,7 +255,9 @@ def _maps(seen: Seen) -> MapFigure:
     return one_head.attention_maps(seen.first, seen.models[0].solution)
 
 
-def _view(seen: Seen) -> AttentionView:
+def _view(seen: Seen) -> AttentionView | None:
+    if not seen.first.has_weights:
+        return None
     return one_head.view_circuits(seen.first, [one.solution for one in seen.models])
 
 
@@ -347,4 +353,5 @@ STUDY = Study(
     },
     smoke=one_head.SMOKE,
     chosen_on=SEARCHED,
+    keeps=lambda run, setting: [one_head.attention_maps(run, one.solution) for one in emerging.growths(run, RISE)],
 )

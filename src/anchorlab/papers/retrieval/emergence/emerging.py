@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite, isnan, nan
+from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab import lens
 from anchorlab.lens.circuits import Assignment, AttentionLosses, rule_places
 from anchorlab.papers.retrieval.chain_order import retrieved_at
-from anchorlab.papers.retrieval.one_head import SEQUENCES, Solution, solutions
+from anchorlab.papers.retrieval.one_head import SEQUENCES, Solution, as_json, solutions
 from anchorlab.papers.retrieval.settings import retrieval_of
 from anchorlab.studies.kit import along
 from anchorlab.training import TrainedRun
@@ -56,24 +58,40 @@ class Growth:
 
 def growths(run: TrainedRun, rise: float) -> list[Growth]:
     """Return the circuit of every model that did not diverge, along training; `rise` as in `solutions`."""
-    task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run, rise)
-    fresh = task.sample("test", 256, seed=1)
-    attention, retrieved = _attention(run, [one.circuit for one in found]), retrieved_at(run)
+    found, retrieved = solutions(run, rise), retrieved_at(run)
     evaluated, losses = along(run, "test", "loss")
-    measured = [AttentionLosses(ensemble.select([one.member]), task, fresh) for one in found]
+    kept = as_json(run, f"paths along training, rise {rise:g}", lambda run: _grown(run, found))
     return [
         Growth(
             one,
-            attention.steps,
-            needs(one.circuit, own),
-            {path: attention.values[str(path)][one.member] for path in one.circuit.paths},
-            dict(zip(task.asked, retrieved[one.member].tolist(), strict=True)),
+            tuple(grown["steps"]),
+            {path: frozenset(needed) for path, needed in zip(one.circuit.paths, grown["needs"], strict=True)},
+            dict(zip(one.circuit.paths, map(torch.tensor, grown["attention"]), strict=True)),
+            dict(zip(retrieval_of(run).asked, retrieved[one.member].tolist(), strict=True)),
             tuple(evaluated),
             losses[one.member],
-            rise_replaced(one.circuit, own),
+            grown["replaced"],
         )
-        for one, own in zip(found, measured, strict=True)
+        for one in found
+        if (grown := kept[one.member])
     ]
+
+
+def _grown(run: TrainedRun, found: Sequence[Solution]) -> list[dict[str, Any] | None]:
+    """Return what `Growth` needs of every member's weights as values of JSON, None for a member that diverged."""
+    task, ensemble = retrieval_of(run), run.ensemble()
+    fresh, attention = task.sample("test", 256, seed=1), _attention(run, [one.circuit for one in found])
+    grown: list[dict[str, Any] | None] = [None] * len(run.experiment.members)
+    for one in found:
+        measured = AttentionLosses(ensemble.select([one.member]), task, fresh)
+        needed, along_paths = needs(one.circuit, measured), [attention.values[str(path)] for path in one.circuit.paths]
+        grown[one.member] = {
+            "steps": attention.steps,
+            "needs": [sorted(needed[path]) for path in one.circuit.paths],
+            "attention": [values[one.member].numpy().round(8).tolist() for values in along_paths],
+            "replaced": rise_replaced(one.circuit, measured),
+        }
+    return grown
 
 
 def rise_replaced(circuit: lens.Circuit, losses: AttentionLosses) -> float:
