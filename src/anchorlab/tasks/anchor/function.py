@@ -112,21 +112,19 @@ class AnchorFunction(Task):
     @model_validator(mode="after")
     def _fits(self) -> "AnchorFunction":
         self._check_operations()
-        called = set[str]()
         for name, rule in self.rules.items():
-            called |= rule.answer.functions
             with below(f"rules.{name}"):
                 rule.answer.check_size(self.vocabulary.size)
         for name, text in self.rivals.items():
             with below(f"rivals.{name}"):
                 rival = Expression(text)
                 rival.check_size(self.vocabulary.size)
-            called |= rival.functions
             if self.labels is not None and name == CHANGED:
                 raise SpecError(f"rivals.{name}", "is the name of the changed label", "choose another name")
             for rule in self.rules.values():
                 check_names(rival, rule.pattern, f"rivals.{name}")
-        if self.pairs and not called & {"pair", "trained"}:
+        answers = [*(rule.answer for rule in self.rules.values()), *map(Expression, self.rivals.values())]
+        if self.pairs and not any(one.functions & {"pair", "trained"} for one in answers):
             raise SpecError(
                 "exceptions", "are applied by no answer", "write pair(A, B, x) in a rule, or leave them out"
             )
