@@ -110,6 +110,8 @@ class Spec(BaseModel):
         left_out = {name for name in self.later if getattr(self, name) == type(self).model_fields[name].default}
         return {name: value for name, value in write(self).items() if name not in left_out}
 
+    __str__ = BaseModel.__repr__  # pydantic's names no class, and is empty if all fields have their defaults
+
     def __repr_args__(self) -> Iterable[tuple[str, "Cut"]]:
         """Yield the fields that differ from their defaults, as a user would write them; long values are cut."""
         for name, field in type(self).model_fields.items():

@@ -262,3 +262,7 @@ def test_what_does_not_fit_the_task_is_named(build, message):
         build()
     for spec in (OneLayerSpec, AssociativeSpec):
         spec(width=3, embeddings="sphere").build(FOUR)
+
+
+def test_a_specification_at_its_defaults_prints_its_name() -> None:
+    assert f"{LSTMSpec()}, {LSTMSpec(layers=2)}" == "LSTMSpec(), LSTMSpec(layers=2)"

@@ -107,6 +107,12 @@ def test_maps_share_one_scale_and_leave_repeated_ticks_out():
     np.testing.assert_array_equal(right.images[0].get_array(), np.eye(3) / 2)
 
 
+def test_a_side_of_one_cell_without_labels_has_the_number_0_alone():
+    axes = draw(MapFigure("Map", "", ((Map("", grid(np.eye(2)[:, :1])),),)), PROVENANCE).axes[0]
+    inside = [at for at in axes.get_xticks() if -0.5 <= at <= 0.5]
+    assert (inside, axes.get_xticklabels()[list(axes.get_xticks()).index(0)].get_text()) == ([0], "0")
+
+
 def test_long_labels_of_one_map_are_broken_and_take_less_room_than_the_map():
     rows = tuple(f"attribution patching, {steps} steps" for steps in range(15))
     columns = tuple(f"reading-comprehension, {layers} x 4" for layers in range(16))

@@ -93,6 +93,11 @@ class TestRuns:
             assert curve.get_ydata()[-1] == pytest.approx(al.at_end(each, "test", "loss").mean())
         assert drawing.get_suptitle() == "loss, test"
 
+    def test_runs_of_one_label_show_what_tells_them_apart(self, trained, tmp_path):
+        (shorter,) = run([experiment(duration=2, evaluation=Evaluation(size=8))], Store(tmp_path), workers=1)
+        shown = {text.get_text().replace("\n", " ") for text in al.plot([trained, shorter], "loss").axes[0].texts}
+        assert shown == {"anchor/identity, duration 4", "anchor/identity, duration 2"}
+
     def test_runs_that_differ_in_split_label_unit_or_metric(self, trained, tmp_path):
         other = run([experiment("recall", duration=2, evaluation=Evaluation(size=8))], Store(tmp_path), workers=1)[0]
         last = other.experiment.task.splits[-1]

@@ -190,6 +190,11 @@ def test_runs_of_one_label_are_told_apart_by_the_fewest_fields():
     assert words({"model.kind": "a", "recipe.data.kind": "b"}) == "model.kind a, recipe.data.kind b"
 
 
+def test_runs_of_two_kinds_of_models_are_told_apart_by_the_kind():
+    runs = [entry("a", model={"feed_forward": True, "kind": "decoder"}), entry("b", model={"kind": "lstm"})]
+    assert differences(runs) == {"a": {"model.kind": "decoder"}, "b": {"model.kind": "lstm"}}
+
+
 def test_untrained_runs_and_damaged_ones_have_labels_of_their_own():
     damaged = Entry("x", "damaged", "", 0, 0, 0)
     assert differences([RUNS[0], RUNS[3], damaged]) == {"a": {}, "dddd": {}, "x": {}}

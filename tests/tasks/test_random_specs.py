@@ -54,7 +54,7 @@ def anchor_spec(random: Random) -> dict[str, Any]:
         "vocabulary": {"size": 80, "items": [first, first + random.randint(1, 25)], "anchors": anchors},
         "operations": {str(a): random.choice(["x", "x", "+1", "-2", "*2", "+5 then -2"]) for a in anchors},
         "rules": rules, "rivals": random.choice([{}, {}, {"key": "x"}]),
-        "exceptions": random.choice([{}, {}, {f"{anchors[0]},{anchors[-1]}": "+1"}]),
+        "exceptions": {f"{anchors[0]},{anchors[-1]}": "+1"} if "pair" in str(rules) else {},
         "placement": {"length": length, "distinct": random.choice([False, False, True])},
         "separation": {**separation, "covering": random.choice([True, False])},
         "scoring": {"positions": random.choice([[-1], [0, -1], [length - 1]])},

@@ -126,6 +126,6 @@ def _map_ticks(axes: Axes, one: Map, left: Map | None, below: Map | None) -> Non
             turned = axis is axes.xaxis and max(map(len, ticks)) > 2
             place(range(size), ticks if shown else [""] * size, rotation=90 if turned else 0)
         elif shown:
-            axis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
+            axis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10], min_n_ticks=1))
         else:
             place([])

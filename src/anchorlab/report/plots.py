@@ -16,6 +16,7 @@ from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line,
 from anchorlab.lens import Circuit, Effects, Landscape, Patching, PathPatching, Record, Steering
 from anchorlab.lens.grids import layers_of
 from anchorlab.report.figures import draw
+from anchorlab.runs import Entry, differences, words
 from anchorlab.spec import check_known
 from anchorlab.studies.circuit_panel import circuit_figure
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along_units
@@ -25,6 +26,7 @@ from anchorlab.training.evaluation import UNEDITED
 
 _MOST_MAPS = 32  # in a figure
 _IN_A_ROW = 4
+_LONGEST = 40  # characters that tell a curve from others of the same label
 _MOST_TICKS = 1000  # ticks with texts in a map
 _PANELS = ("candidate", "head")  # axes that become maps rather than rows or columns
 _OF_TOKENS = ("position", "query", "key")
@@ -94,11 +96,13 @@ def _splits(run: TrainedRun, metric: str) -> list[str]:
 
 
 def _names(runs: Sequence[TrainedRun]) -> list[str]:
-    """Return the label of each run, with the beginning of its address if another run has the same."""
-    labels = [one.run.label for one in runs]
+    """Return the label of each run; if another has it too, what tells them apart, or the beginning of the address."""
+    entries = [Entry(one.run.address, "", one.run.label, 0, 0, 0, one.experiment.to_json()) for one in runs]
+    labels, found = [one.name for one in entries], differences(entries)
+    told = [words(found[one.address]) for one in entries]
     return [
-        f"{label} {one.run.address[:5]}" if labels.count(label) > 1 else label
-        for label, one in zip(labels, runs, strict=True)
+        label if labels.count(label) == 1 else f"{label}, {text}" if 0 < len(text) <= _LONGEST else f"{label} {at[:5]}"
+        for label, text, (at, *_) in zip(labels, told, entries, strict=True)
     ]
 
 

@@ -83,10 +83,11 @@ def shortest(rows: Sequence[Mapping[str, str]]) -> list[str]:
     return sorted(taken, key=_rank)
 
 
-def _rank(name: str) -> tuple[int, int, str]:
-    """Return a sort key in the order people name fields: `_NAMED_FIRST`, then other parts; nested fields later."""
-    part = name.partition(".")[0]
-    return _NAMED_FIRST.index(part) if part in _NAMED_FIRST else len(_NAMED_FIRST), name.count("."), name
+def _rank(name: str) -> tuple[int, int, bool, str]:
+    """Return a sort key in the order people name fields: `_NAMED_FIRST`, then others; nested later, kinds first."""
+    part, last = name.partition(".")[0], name.rpartition(".")[2]
+    place = _NAMED_FIRST.index(part) if part in _NAMED_FIRST else len(_NAMED_FIRST)
+    return place, name.count("."), last != "kind", name
 
 
 def words(different: Mapping[str, Any]) -> str:

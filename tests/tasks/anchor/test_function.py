@@ -315,6 +315,8 @@ def test_statistical_metrics_by_hand_and_distribution_targets() -> None:
         ({"rivals": {"changed": "x"}, "labels": {}}, "task.rivals.changed: is the name of the changed label; choose"),
         ({"rules": {"three": "A B C x -> trained(A, B, x)"}}, "task.rules.three: .* holds no pair of anchors"),
         ({"exceptions": {"4,3": "+1"}}, "task.exceptions.4,3: is not a pair of anchors"),
+        ({"exceptions": {"3,3": "+1"}, "rules": {"two": "A B x -> B(A(x))"}},
+         r"task.exceptions: are applied by no answer; write pair\(A, B, x\) in a rule"),
         ({"shares": {"4": 1}}, "task.shares.4: is not a group"),
         ({"group_by": "label"}, "task.group_by: labels are not statistical"),
         ({"separation": {"rule": "composite_anchor", "unseen": [[3, 3]]}}, "task.separation.unseen: \\[3, 3\\] is no"),

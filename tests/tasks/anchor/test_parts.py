@@ -300,6 +300,8 @@ REFUSED = [
     *((lambda wrong=wrong: Scoring(positions=wrong).within(9), "positions")
       for wrong in ((9,), (-10,), (0, -9), (1, 1), ())),
     (lambda: Labels(copies=5, changed=5), "changed: 5 of 5 copies"),
+    (lambda: Labels(changed=2), "changed: counts copies, and there are none; give copies"),
+    (lambda: tasks.task("anchor/statistical", probability=0.4), "probability: is given together with copies; give one"),
 ]  # fmt: skip
 
 

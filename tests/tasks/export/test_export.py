@@ -349,7 +349,7 @@ def test_the_card_says_how_to_run_it_and_how_to_make_it(folder, tmp_path):
         "| `path` | list of string | the words read",
         "| test | step 1 | ",
         "anchorlab export specification.toml --format lm-eval --n 5 --seed 3 --out FOLDER",
-        '`load_task("specification.toml").questions(5, seed=3, split=split)`',
+        '`anchorlab.task("specification.toml").questions(5, seed=3, split=split)`',
     ):
         assert told in card
     again = export(load_task(folder / "specification.toml"), tmp_path / "again", "lm-eval", n=5, seed=3)

@@ -123,7 +123,11 @@ class AnchorFunction(Task):
                 raise SpecError(f"rivals.{name}", "is the name of the changed label", "choose another name")
             for rule in self.rules.values():
                 check_names(rival, rule.pattern, f"rivals.{name}")
-        self.pairs  # noqa: B018  raises for exceptions that cannot be read
+        answers = [*(rule.answer for rule in self.rules.values()), *map(Expression, self.rivals.values())]
+        if self.pairs and not any(one.functions & {"pair", "trained"} for one in answers):
+            raise SpecError(
+                "exceptions", "are applied by no answer", "write pair(A, B, x) in a rule, or leave them out"
+            )
         with below("placement"):
             layout = self.layout
         with below("separation"):

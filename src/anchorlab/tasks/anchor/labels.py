@@ -39,7 +39,11 @@ class Labels(Spec):
     targets: Literal["label", "distribution"] = "label"
 
     @model_validator(mode="after")
-    def _some_stay(self) -> "Labels":
+    def _of_one_kind(self) -> "Labels":
+        if self.copies is None and self.changed > 1:
+            raise SpecError("changed", "counts copies, and there are none", "give copies, or a probability alone")
+        if self.copies is not None and self.probability != 0.2:
+            raise SpecError("probability", "is given together with copies", 'give one of them, as in kind = "second"')
         if self.copies is not None and self.changed >= self.copies:
             raise SpecError("changed", f"{self.changed} of {self.copies} copies leaves none unchanged", "change fewer")
         return self

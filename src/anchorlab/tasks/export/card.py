@@ -186,7 +186,7 @@ def _making(card: Card) -> Iterator[str]:
     call = f"sample(split, {card.n}, seed={card.seed})"
     if card.format == LM_EVAL:
         call = f"questions({card.n}, seed={card.seed}, split=split)"
-    call = f'load_task("{SPECIFICATION}").{call}'
+    call = f'anchorlab.task("{SPECIFICATION}").{call}'
     yield f"In Python, the rows of a split are `{call}`."
     if card.format == "hf":
         yield from ("", "Read it with", "", *_fenced('datasets.load_dataset("FOLDER")', "python"))
