@@ -240,6 +240,12 @@ def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():
     assert not edited_weights(model, [Remove(weight=other), Truncate(weight=other, rank=1)])[other].any()
 
 
+def test_one_edit_needs_no_list():
+    cut = Remove(weight=LOUD_MATRIX)
+    assert next_words(spoken(), "Paris is", 3, cut) == next_words(spoken(), "Paris is", 3, [cut])
+    assert continue_text(spoken(), "Paris is", 1, cut) == "Paris is France"
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
