@@ -84,7 +84,7 @@ def test_a_search_that_was_killed_goes_on_with_the_same_bytes(tmp_path):
 
 def test_a_damaged_file_is_computed_again(tmp_path):
     asked = Questions(spoken(), PROMPTS)
-    whole = search_truncations(asked, [LOUD_MATRIX], keep=tmp_path)
+    whole = search_truncations(asked, [LOUD_MATRIX], keep=str(tmp_path))
     (file,) = tmp_path.iterdir()
     content = file.read_bytes()
     file.write_bytes(content[:-1] + b"\xff")
