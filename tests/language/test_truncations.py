@@ -176,6 +176,14 @@ def test_perplexity_is_that_of_transformers():
     assert found.perplexities[0] == pytest.approx(float(loss.exp()), rel=1e-5)
 
 
+def test_padding_does_not_count_in_the_perplexity():
+    asked, cut = Questions(spoken(), PROMPTS), Truncate(weight=LOUD_MATRIX, fraction=0)
+    short, long = "Madrid is", "Madrid is to the"
+    found = control_truncation(asked, cut, asked.model.tokenise([short, long]), draws=1)
+    each = [text_losses(asked.model, asked.model.tokenise([text]).inputs).flatten() for text in (short, long)]
+    assert found.perplexities[0] == pytest.approx(float(torch.cat(each).mean().exp()), rel=1e-5)
+
+
 def test_a_sentence_before_and_after():
     model, cut = spoken(), [Remove(weight=LOUD_MATRIX)]
     assert continue_text(model, "Madrid located in", 1) == "Madrid located in the"
