@@ -158,7 +158,7 @@ def test_a_server_that_stays_busy_or_is_not_there_is_given_up(journal):
             endpoint(server, journal, tries=2, concurrent=1).say(TEN)
         assert len(server.asked) == 9 and len(kept(journal)) == 7
         server.script = spoken
-        endpoint(server, journal).say(TEN)
+        endpoint(server, str(journal)).say(TEN)
     assert server.answered == {str(number): 1 for number in range(10)}
     with served() as server:
         pass

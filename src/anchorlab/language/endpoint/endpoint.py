@@ -32,13 +32,13 @@ class Endpoint:
     Errors: `SpecError` for an invalid address, for a tokenizer that is not on this machine, and without `openai`.
     """
 
-    def __init__(self, address: str, journal: Path, access: Access | None = None) -> None:
+    def __init__(self, address: str, journal: Path | str, access: Access | None = None) -> None:
         with from_extra("openai", "language"):
             import openai
             from anyio.from_thread import start_blocking_portal
         self._openai, self._portal = openai, start_blocking_portal
         self._url, self.name = read_address(address)
-        self._access, self._journal = access or Access(), Journal(journal)
+        self._access, self._journal = access or Access(), Journal(Path(journal))
         self._writer = Writer(self._url, self.name, self._access)
         self._found, self._continues = False, self._access.continues
 
