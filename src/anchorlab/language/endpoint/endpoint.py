@@ -130,7 +130,9 @@ class Endpoint:
         words = words.get("message") or words.get("detail") or words if isinstance(words, dict) else words
         words = printable(" ".join(str(words).split()))[:_LONGEST].rstrip(".")
         if status is None:
-            return SpecError("endpoint", f"no answer from {self._url}: {words}", "start it, or check the address")
+            late = isinstance(error, self._openai.APITimeoutError)
+            remedy = "give it more seconds (timeout)" if late else "start it, or check the address"
+            return SpecError("endpoint", f"no answer from {self._url}: {words}", remedy)
         said = f"{self._url} says {status}: {words}"
         if status in (401, 403):
             return SpecError("key", said, f"set the key in ${self._access.key_variable}")
