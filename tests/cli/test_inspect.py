@@ -121,6 +121,7 @@ def test_says_where_the_page_is(anchorlab, folder):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (("to be", "--by", "induction"), "by: 'induction' needs a token that occurs twice; give such a text"),
         (("to be or not to be", "--by", "first"), "by: unknown detector 'first'; "),
         (("to be or not to be", "--by", "inductoin"), "did you mean 'induction'?"),
         (("to be", "-n", "0"), "n: cannot print 0 heads; give 1 or more"),

@@ -51,6 +51,8 @@ def look_at(
     with waiting("reading", quiet=json):
         read = read_texts(opened, (text, *texts))
     detectors, detector = read.found["detector"].unique(maintain_order=True).to_list(), by.replace("-", "_")
+    if detector in ("induction", "matching") and detector not in detectors:
+        raise SpecError("by", f"{by!r} needs a token that occurs twice", "give such a text, or another detector")
     if detector not in detectors:
         raise unknown_name("by", by, [name.replace("_", "-") for name in detectors], "detector")
     written = None if page is None else Viewer(read.view).save(page)
