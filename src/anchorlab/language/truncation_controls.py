@@ -85,8 +85,7 @@ def control_truncation(
         text: ordinary text, as in `text_losses`
         draws: the number of random changes
         seed: the seed of the draws
-        progress: called with the number of draws done and their total; None shows it on a terminal and in a notebook,
-            False nowhere
+        progress: as in `search_truncations`, counted in draws
 
     Errors: `SpecError` for a truncation that changes nothing, of a product or of a matrix outside the blocks, and
     without draws.
@@ -97,8 +96,7 @@ def control_truncation(
     if len(cut) != 1:
         raise SpecError("truncation", f"of {truncation.weight!r} changes {len(cut)} matrices", "cut one of them")
     name, changed = next(iter(cut.items()))
-    stored = model.get_parameter(name).detach()
-    whole = at_least_float32(stored)
+    whole = at_least_float32(model.get_parameter(name).detach())
     entering, random = at_least_float32(questions.entering(name)), generator(seed, "language", "random changes")
     size = float((entering @ (changed.to(whole) - whole)).norm())
 
@@ -108,7 +106,7 @@ def control_truncation(
             tell(done, draws)
             noise = torch.from_numpy(random.standard_normal(tuple(whole.shape), dtype=np.float32)).to(whole)
             noise *= size / float((entering @ noise).norm())
-            changes.append(questions.answers({name: (whole + noise).to(stored)}))
+            changes.append(questions.answers({name: (whole + noise).to(changed)}))
         tell(draws, draws)
     return TruncationControls(
         truncation,
