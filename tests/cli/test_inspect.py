@@ -124,6 +124,8 @@ def test_says_where_the_page_is(anchorlab, folder):
     ("words", "told"),
     [
         (("ab", "--by", "induction"), "by: induction cannot be scored on these texts; give longer ones"),
+        (("to be or not to be", "--by", "first"), "by: unknown detector 'first'; "),
+        (("to be or not to be", "--by", "inductoin"), "did you mean 'induction'?"),
         (("to be", "-n", "0"), "n: cannot print 0 heads; give 1 or more"),
         (("to be", "--revision", "step3", "--page", "tiny"), "page: tiny cannot be written"),
         (("to be", "--page", "none/deep/tiny.html"), "/none/deep; make it first"),

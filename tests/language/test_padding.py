@@ -240,7 +240,7 @@ SHUFFLED = TokenisedTexts(tokens(4), LENGTHS.flip(0))
 @pytest.mark.parametrize(
     ("use", "said"),
     [
-        (lambda model: of.look(model, texts(), positions=[5]), r"positions: hold one in the pad.*; .* 4 to 11 tokens"),
+        (lambda model: of.look(model, texts(), positions=[5]), r"positions: hold one .* 4 to 11 tokens; give each"),
         (lambda model: of.look(model, texts(), positions=LENGTHS.unsqueeze(1)), r"positions"),
         (lambda model: of.look(model, texts(), interventions=zero(at=LATE)),
          r"interventions\.0\.at\.position: sequence 1 has 4 tokens, and no place 4"),

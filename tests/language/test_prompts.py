@@ -202,6 +202,11 @@ def test_the_page_is_prose_of_a_known_source_in_joined_lines():
         (lambda: of.facts(phrasings=(-1,)), "phrasings: there is no -1"),
         *((lambda n=n: of.indirect_objects(n), f"n: {n} sentences; choose 1 to 10000") for n in (0, -3, 10_001)),
         (lambda: of.facts(("river",)), "relations"),
+        pytest.param(
+            lambda: of.Prompt("A sparrow is a", "bird", ("fish")),
+            r"candidates: 'fish' is not a list; write .*\('this',\)",
+            marks=pytest.mark.untyped,
+        ),
         (lambda: repeated_tokens(10, 0, 4, excluded=(0, 1)), "half: .*choose at least 1 of each"),
         (lambda: repeated_tokens(10, 4, 0, excluded=(0, 1)), "half: .*choose at least 1 of each"),
         (lambda: repeated_tokens(10, 1, 9, excluded=(0, 1)), "half: .*9 different tokens, but only 8 .*; choose fewer"),

@@ -84,7 +84,7 @@ def test_a_search_that_was_killed_goes_on_with_the_same_bytes(tmp_path):
 
 def test_a_damaged_file_is_computed_again(tmp_path):
     asked = Questions(spoken(), PROMPTS)
-    whole = search_truncations(asked, [LOUD_MATRIX], keep=tmp_path)
+    whole = search_truncations(asked, [LOUD_MATRIX], keep=str(tmp_path))
     (file,) = tmp_path.iterdir()
     content = file.read_bytes()
     file.write_bytes(content[:-1] + b"\xff")
@@ -176,6 +176,14 @@ def test_perplexity_is_that_of_transformers():
     assert found.perplexities[0] == pytest.approx(float(loss.exp()), rel=1e-5)
 
 
+def test_padding_does_not_count_in_the_perplexity():
+    asked, cut = Questions(spoken(), PROMPTS), Truncate(weight=LOUD_MATRIX, fraction=0)
+    short, long = "Madrid is", "Madrid is to the"
+    found = control_truncation(asked, cut, asked.model.tokenise([short, long]), draws=1)
+    each = [text_losses(asked.model, asked.model.tokenise([text]).inputs).flatten() for text in (short, long)]
+    assert found.perplexities[0] == pytest.approx(float(torch.cat(each).mean().exp()), rel=1e-5)
+
+
 def test_a_sentence_before_and_after():
     model, cut = spoken(), [Remove(weight=LOUD_MATRIX)]
     assert continue_text(model, "Madrid located in", 1) == "Madrid located in the"
@@ -238,6 +246,12 @@ def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():
     assert torch.linalg.matrix_rank(model.get_parameter(other)) == 2  # two countries
     assert torch.linalg.matrix_rank(found[other]) == 1
     assert not edited_weights(model, [Remove(weight=other), Truncate(weight=other, rank=1)])[other].any()
+
+
+def test_one_edit_needs_no_list():
+    cut = Remove(weight=LOUD_MATRIX)
+    assert next_words(spoken(), "Paris is", 3, cut) == next_words(spoken(), "Paris is", 3, [cut])
+    assert continue_text(spoken(), "Paris is", 1, cut) == "Paris is France"
 
 
 @pytest.mark.parametrize(

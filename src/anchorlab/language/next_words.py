@@ -14,16 +14,16 @@ from anchorlab.models.edits import AnyEdit, apply_edits
 from anchorlab.models.model import predict
 from anchorlab.models.precision import at_least_float32
 
-Edits = Sequence[AnyEdit]
+Edits = AnyEdit | Sequence[AnyEdit]
 
 
 def edited_weights(model: LanguageModel, edits: Edits) -> dict[str, Shaped[Tensor, "..."]]:
-    """Apply edits in order, and return the changed weights by name.
+    """Apply one edit, or several in order, and return the changed weights by name.
 
     Errors: `SpecError` for an unknown weight, and for a weight that is not a matrix.
     """
     weights = {name: value.detach().unsqueeze(0) for name, value in model.named_parameters()}
-    changed = apply_edits(weights, edits)
+    changed = apply_edits(weights, [edits] if isinstance(edits, AnyEdit) else edits)
     return {name: value[0] for name, value in changed.items() if value is not weights[name]}
 
 

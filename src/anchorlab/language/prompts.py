@@ -38,6 +38,10 @@ class Prompt:
     kind: str = "prompt"
     about: str = ""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.candidates, str):  # its letters would be the candidates
+            raise SpecError("candidates", f"{self.candidates!r} is not a list", "write ('this', 'that'), or ('this',)")
+
     @property
     def unit(self) -> str:
         """The unit of independence: prompts with the same subject, or else the same right word, share a unit."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.language.answers import Answers, Questions, combine
+from anchorlab.language.encode import TokenisedTexts
 from anchorlab.language.losses import text_losses
 from anchorlab.language.next_words import edited_weights
 from anchorlab.models.edits import Truncate
@@ -31,7 +32,7 @@ class TruncationControls:
         cut: the answers with the truncation, `[prompt]`
         random: the answers with random changes of the same matrix that change its output by the same amount,
             `[draw prompt]`
-        full_losses: -log p of each token of the text under the full model
+        full_losses: -log p of each token of the text under the full model; NaN in padding
         cut_losses: -log p of each token of the text with the truncation
     """
 
@@ -60,13 +61,13 @@ class TruncationControls:
     @property
     def perplexities(self) -> tuple[float, float]:
         """The perplexity of the text without and with the truncation."""
-        return float(self.full_losses.mean().exp()), float(self.cut_losses.mean().exp())
+        return float(self.full_losses.nanmean().exp()), float(self.cut_losses.nanmean().exp())
 
 
 def control_truncation(
     questions: Questions,
     truncation: Truncate,
-    text: Int[Tensor, "batch position"],
+    text: Int[Tensor, "batch position"] | TokenisedTexts,
     draws: int = 50,
     seed: int = 0,
     progress: Counted = None,
@@ -81,11 +82,10 @@ def control_truncation(
     Args:
         questions: the prompts; use prompts on which the truncation was not chosen
         truncation: a truncation of one matrix
-        text: token ids of ordinary text, such as `windows` returns
+        text: ordinary text, as in `text_losses`
         draws: the number of random changes
         seed: the seed of the draws
-        progress: called with the number of draws done and their total; None shows it on a terminal and in a notebook,
-            False nowhere
+        progress: as in `search_truncations`, counted in draws
 
     Errors: `SpecError` for a truncation that changes nothing, of a product or of a matrix outside the blocks, and
     without draws.
@@ -96,8 +96,7 @@ def control_truncation(
     if len(cut) != 1:
         raise SpecError("truncation", f"of {truncation.weight!r} changes {len(cut)} matrices", "cut one of them")
     name, changed = next(iter(cut.items()))
-    stored = model.get_parameter(name).detach()
-    whole = at_least_float32(stored)
+    whole = at_least_float32(model.get_parameter(name).detach())
     entering, random = at_least_float32(questions.entering(name)), generator(seed, "language", "random changes")
     size = float((entering @ (changed.to(whole) - whole)).norm())
 
@@ -107,7 +106,7 @@ def control_truncation(
             tell(done, draws)
             noise = torch.from_numpy(random.standard_normal(tuple(whole.shape), dtype=np.float32)).to(whole)
             noise *= size / float((entering @ noise).norm())
-            changes.append(questions.answers({name: (whole + noise).to(stored)}))
+            changes.append(questions.answers({name: (whole + noise).to(changed)}))
         tell(draws, draws)
     return TruncationControls(
         truncation,

@@ -88,7 +88,7 @@ def search_truncations(
     weights: Sequence[str] = ("blocks.**",),
     fractions: Sequence[float] = FRACTIONS,
     *,
-    keep: Path | None = None,
+    keep: Path | str | None = None,
     progress: Counted = None,
 ) -> TruncationSearch:
     """Score questions under every truncation of one matrix at a time.
@@ -121,7 +121,7 @@ def search_truncations(
     with counted("cutting", progress) as tell:
         for place, name in enumerate(names):
             tell(sum(work[:place]), sum(work))
-            path = None if keep is None else keep / hashlib.sha256(f"{setting} {name}".encode()).hexdigest()[:20]
+            path = None if keep is None else Path(keep, hashlib.sha256(f"{setting} {name}".encode()).hexdigest()[:20])
             kept = None if path is None else _kept(path, questions.notes)
             if kept is None:
                 kept = _cut(questions, name, tried)

@@ -152,13 +152,21 @@ def test_a_busy_or_failing_server_is_waited_for(journal, trouble):
         assert second - first >= 0.3
 
 
+def test_a_slow_server_needs_more_seconds(journal):
+    with (
+        served(lambda asked: replace(spoken(asked), after=1.0)) as server,
+        pytest.raises(SpecError, match=r"^endpoint: .* Request timed out; give it more seconds \(timeout\)"),
+    ):
+        endpoint(server, journal, timeout=0.1, tries=1).say(TEN[:1])
+
+
 def test_a_server_that_stays_busy_or_is_not_there_is_given_up(journal):
     with served(lambda asked: BUSY if asked.text == "7" else spoken(asked)) as server:
         with pytest.raises(SpecError, match=r"^endpoint: .* says 429: too many; run it again later; no"):
             endpoint(server, journal, tries=2, concurrent=1).say(TEN)
         assert len(server.asked) == 9 and len(kept(journal)) == 7
         server.script = spoken
-        endpoint(server, journal).say(TEN)
+        endpoint(server, str(journal)).say(TEN)
     assert server.answered == {str(number): 1 for number in range(10)}
     with served() as server:
         pass

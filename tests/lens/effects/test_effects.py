@@ -368,6 +368,8 @@ REFUSED = [
     *((ZERO, {"targets": TARGETS + 11 * sign, "mapped": mapped}, r"^targets: hold -?\d+, a token outside 0\.\.10; give")
       for sign in (1, -1) for mapped in (True, False)),
     (ZERO, {"metrics": {}}, "^metrics: there is none; give functions by name, or leave it out"),
+    pytest.param(ZERO, {"targets": [1, 2]}, r"^targets: have shape \(\), .*; give a tensor with one for each scored",
+                 marks=pytest.mark.untyped),
     (ZERO, {"positions": None}, r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"),
     (ZERO.replace(site="blocks.*.atn.hook_z"), {}, r"intervention.site: unknown site"),
     (Intervention(site="embed", rule="zero"), {"model": seeded(Users), "mapped": True},

@@ -204,3 +204,6 @@ def test_a_unit_has_its_largest_edge_and_progress_counts_edges():
     expected = found.edge_values[:, leaving].abs().amax(dim=1)
     torch.testing.assert_close(found.of(("0.1",)).squeeze(1), expected)
     assert told == [(done, len(found.edges)) for done in range(1, len(found.edges) + 1)]
+    told.clear()
+    score_edges(drawn(BASE), *PAIRS, steps=2, batch_size=len(PAIRS[0]), progress=lambda *each: told.append(each))
+    assert told == [(len(PAIRS[0]), 2 * len(PAIRS[0])), (2 * len(PAIRS[0]), 2 * len(PAIRS[0]))]

@@ -132,6 +132,7 @@ def test_a_run_brings_its_untrained_members(tmp_path):
     ("labels", "options", "message"),
     [
         (KEYS.float(), {}, r"labels: are numbers .* give integers, \[120\] or \[120, 9\]"),
+        (["good", "bad"] * 60, {}, r"labels: are no integers; number them, \[120\] or \[120, 9\]"),
         (KEYS[:7], {}, r"labels: are labels of shape \(7,\)"),
         (torch.zeros_like(KEYS), {}, "labels: are all the same; give at least two"),
         (KEYS, {"folds": 121}, r"folds: 121 do not divide 120 sequences; give one of 2..120"),

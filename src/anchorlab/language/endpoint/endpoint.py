@@ -32,13 +32,13 @@ class Endpoint:
     Errors: `SpecError` for an invalid address, for a tokenizer that is not on this machine, and without `openai`.
     """
 
-    def __init__(self, address: str, journal: Path, access: Access | None = None) -> None:
+    def __init__(self, address: str, journal: Path | str, access: Access | None = None) -> None:
         with from_extra("openai", "language"):
             import openai
             from anyio.from_thread import start_blocking_portal
         self._openai, self._portal = openai, start_blocking_portal
         self._url, self.name = read_address(address)
-        self._access, self._journal = access or Access(), Journal(journal)
+        self._access, self._journal = access or Access(), Journal(Path(journal))
         self._writer = Writer(self._url, self.name, self._access)
         self._found, self._continues = False, self._access.continues
 
@@ -130,7 +130,9 @@ class Endpoint:
         words = words.get("message") or words.get("detail") or words if isinstance(words, dict) else words
         words = printable(" ".join(str(words).split()))[:_LONGEST].rstrip(".")
         if status is None:
-            return SpecError("endpoint", f"no answer from {self._url}: {words}", "start it, or check the address")
+            late = isinstance(error, self._openai.APITimeoutError)
+            remedy = "give it more seconds (timeout)" if late else "start it, or check the address"
+            return SpecError("endpoint", f"no answer from {self._url}: {words}", remedy)
         said = f"{self._url} says {status}: {words}"
         if status in (401, 403):
             return SpecError("key", said, f"set the key in ${self._access.key_variable}")

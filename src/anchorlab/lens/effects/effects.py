@@ -221,9 +221,9 @@ def check_targets(targets: Shaped[Tensor, "..."], subject: Subject, metrics: Map
     if not metrics:
         raise SpecError("metrics", "there is none", "give functions by name, or leave it out")
     expected = (len(subject.inputs), subject.scored.shape[-1])
-    if tuple(targets.shape[:2]) != expected:
-        problem = f"have shape {tuple(targets.shape)}, whose first two axes are not batch and scored {expected}"
-        raise SpecError("targets", problem, "give one for each scored position")
+    if (shape := tuple(getattr(targets, "shape", ())))[:2] != expected:
+        problem = f"have shape {shape}, whose first two axes are not batch and scored {expected}"
+        raise SpecError("targets", problem, "give a tensor with one for each scored position")
 
 
 def _at(

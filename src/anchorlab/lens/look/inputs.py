@@ -169,7 +169,7 @@ def as_positions(
         check_range(found, inputs.shape[1], "positions", "a position", "give positions of the sequences, from 0")
     if lengths is not None and bool((found >= lengths.to(found.device).unsqueeze(1)).any()):
         problem = f"hold one in the padding; the sequences have {int(lengths.min())} to {int(lengths.max())} tokens"
-        raise SpecError("positions", problem, "leave them out for the last token of each, lengths - 1")
+        raise SpecError("positions", problem, "give each its own, such as the last, (lengths - 1).unsqueeze(1)")
     return found.long()
 
 

@@ -13,8 +13,10 @@ from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part
 from anchorlab.lens.scoring.hooked import slopes
 from anchorlab.lens.scoring.passes import Values, mapped, no_change, plain_pass, split_pass
 from anchorlab.lens.scoring.scores import Scores
+from anchorlab.lens.threads import Tally
 from anchorlab.models.stack import Stack
 from anchorlab.models.transformer import Transformer
+from anchorlab.progress import Counted, counted
 
 
 def score_units(
@@ -104,6 +106,7 @@ def score_edges(
     into: Into = "clean",
     positions: AnyPositions | None = None,
     batch_size: int | None = None,
+    progress: Counted = None,
 ) -> Scores:
     """Score every edge from a unit to an input of a later unit by edge attribution patching, for all members at once.
 
@@ -125,27 +128,30 @@ def score_edges(
         steps: the number of runs whose gradients are averaged. 1 is EAP. More is EAP-IG (5 in the source): the
             embeddings of run k lie k / steps of the way from their baseline to the changed run. The mean captures
             effects that the gradient in the changed run alone misses, such as effects of saturated attention.
+        progress: as in `effects`, counted in pairs times steps.
 
     Other arguments: as in `score_units`.
     Source: Syed, Rager & Conmy, 2023, arXiv 2310.10348; Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
     compared = Comparison(pairs, metric, batch_size, baseline, steps)
-    values = torch.stack([_scores_of_edges(part).cpu() for part in compared.parts()]).sum(dim=0)
+    with counted("scoring edges", progress) as tell:
+        advance = Tally(tell, steps * len(pairs.base.inputs))
+        values = torch.stack([_scores_of_edges(part, advance).cpu() for part in compared.parts()]).sum(dim=0)
     graph, method, cost = compared.graph, compared.named("edge attribution patching"), compared.passes(steps, steps)
     return Scores.of_edges(method, graph.units, graph.edges, values[:, *graph.cells], cost)
 
 
-def _scores_of_edges(part: Part) -> Tensor:
+def _scores_of_edges(part: Part, advance: Tally) -> Tensor:
     """Return the scores of some pairs, `[member unit receiver]`; 0 where there is no edge."""
     changes: Tensor | None = None
     total = torch.zeros(())
     for entering in part.steps():
         stacked = [entering, part.others, changes]
         slopes, present = mapped(part.compared.ensemble, partial(_slopes, part), stacked)
-        if changes is None:  # the first step is the plain run
-            changes = part.others - present
+        changes = part.others - present if changes is None else changes  # the first step is the plain run
         total = total + slopes.double()
+        advance(part.stream.shape[1])
     return total / part.compared.steps
 
 

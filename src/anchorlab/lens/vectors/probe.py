@@ -244,10 +244,12 @@ def _values(
 
 
 def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch *position"]:
-    labels = torch.as_tensor(labels)
+    try:
+        labels = torch.as_tensor(labels)
+    except (TypeError, ValueError):
+        raise SpecError("labels", "are no integers", f"number them, [{shape[0]}] or {list(shape)}") from None
     if labels.is_floating_point() or tuple(labels.shape) not in ((shape[0],), tuple(shape)):
-        kind = "numbers" if labels.is_floating_point() else "labels"
-        problem = f"are {kind} of shape {tuple(labels.shape)}"
+        problem = f"are {'numbers' if labels.is_floating_point() else 'labels'} of shape {tuple(labels.shape)}"
         raise SpecError("labels", problem, f"give integers, [{shape[0]}] or {list(shape)}")
     known = torch.tensor(sorted(set(labels[labels >= 0].tolist())), dtype=labels.dtype)
     if len(known) < 2:
