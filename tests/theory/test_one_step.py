@@ -297,6 +297,9 @@ def test_an_exact_power_is_found_and_told_from_a_correction():
     for law in (fit_power_law(x, 3.0 * x**-0.5), corrected):
         assert (law.slope, law.factor) == pytest.approx((-0.5, 3.0))
         assert law.high - law.low < 1e-6
+    whole = fit_power_law([1, 2, 4, 8], [2, 4, 8, 16])  # counts, in a list
+    assert (whole.slope, whole.factor) == pytest.approx((1.0, 2.0))
+    assert fit_power_law(np.array([1, 2, 4, 8]), np.array([1, 4, 16, 64]), correction=-1).slope == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("correction", [None, -0.5])
@@ -315,6 +318,7 @@ def test_the_interval_holds_the_slope_in_95_cases_of_100(correction):
         ([1.0, 2.0, 3.0], [1.0, 0.0, 3.0], None, "y: has values that are not positive"),
         ([1.0, 2.0, 3.0], [1.0, np.nan, 3.0], None, "y: has values that are not positive"),
         ([-1.0, 2.0, 3.0], [1.0, 1.0, 3.0], None, "x: has values that are not positive"),
+        ([1.0, 2.0, np.inf], [1.0, 1.0, 3.0], None, "x: has values that are not positive and finite"),
     ],
 )
 def test_what_has_no_slope_is_refused(x, y, correction, message):
