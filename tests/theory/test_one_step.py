@@ -286,8 +286,15 @@ def test_noise_takes_the_place_of_tokens_that_tell_nothing():
 
 
 def test_what_has_no_value_is_refused():
-    with pytest.raises(SpecError, match="alpha: 1 is not between"):
-        safe_rate(1.0)
+    for alpha in (1.0, np.array([0.1, 0.2])):
+        with pytest.raises(SpecError, match=r"^alpha: .* is not one number between 0 and 1; give a probability"):
+            safe_rate(alpha)
+
+
+@pytest.mark.parametrize("entry", [("noise", "same"), ("trigger", "same"), ("others", "noise")])
+def test_what_is_no_row_of_table_2_has_no_moments(entry):
+    with pytest.raises(SpecError, match=r"^entry: .* is no row of Table 2; choose one of one_step\.ENTRIES"):
+        value_moments(UniformRecall(5, 8, 0.3), entry)
 
 
 def test_an_exact_power_is_found_and_told_from_a_correction():
