@@ -57,9 +57,8 @@ class Condition:
         """Parse a condition. Errors: `SpecError` at `where` if the text is not one."""
         match = _CONDITION.fullmatch(text)
         if match is None or (match["value"] or match["operator"].strip("="))[:1] in ("<", ">", "="):
-            raise SpecError(
-                "where", f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >="
-            )
+            remedy = "write one such as model.layers=2, with = != < <= > >="
+            raise SpecError("where", f"{text!r} is not a condition", remedy)
         if match["field"].lower() == "when" and not match["value"][:4].isdigit():
             raise SpecError("where.when", f"{match['value']!r} is no date", "write one such as 2026-11-20")
         return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]), match["value"])

@@ -104,12 +104,10 @@ def value_moments(law: UniformRecall, entry: Entry) -> Moments:
     if entry not in ENTRIES:
         raise SpecError("entry", f"{entry} is no row of Table 2", "choose one of one_step.ENTRIES")
     output, token = entry
-    kind, plain = _KINDS[token], 1 / (law.tokens + 1)
-    if output == "noise":
-        chance, given = law.alpha, law.moments
-    else:
+    kind, plain, every = _KINDS[token], 1 / (law.tokens + 1), law.moments
+    chance, given = law.alpha, every
+    if output != "noise":
         chance, given = (1 - law.alpha) / law.tokens, law.given(output == "trigger")
-    every = law.moments
     # the contribution is (p - 1{y = j}) n_k / T with p = 1/(N+1): its mean is a part over all sequences minus a part
     # over sequences with target j, and in its square (p - 1{y = j})² = p² + (1 - 2 p) 1{y = j}
     own = OTHER_KIND if kind == OUTPUT_KIND else kind  # over all y, all tokens of [N] except q are alike
