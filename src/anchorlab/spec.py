@@ -268,7 +268,8 @@ def spec_error(error: ValidationError, at: str = "", spec: "type[Spec] | None" =
     shown = repr(first.get("input"))
     given = "" if len(shown) > 60 or kind == "missing" else f", got {shown}"
     message = first["msg"].removeprefix("Value error, ").partition(", unable to")[0]
-    return SpecError(field, message[0].lower() + message[1:] + given)
+    remedy = f"write [{shown}]" if kind == "tuple_type" and given else ""
+    return SpecError(field, message[0].lower() + message[1:] + given, remedy)
 
 
 def _written(location: Sequence[int | str], data: Any, missing: bool) -> list[str]:

@@ -60,7 +60,7 @@ def test_the_last_checkpoint_with_the_names_of_tokens(anchorlab, recall, kept):
     assert row == [largest["row"], largest["column"], f"{largest['value']:.4g}"]
 
 
-def test_positions_are_numbered_and_a_member_and_a_step_are_chosen(anchorlab, recall, kept):
+def test_positions_are_numbered_and_a_member_and_a_step_are_chosen(anchorlab, recall, kept, workplace):
     asked = ("memory", recall[:6], *POSITIONS, "--step", "2", "--member", "1")
     told = json.loads(anchorlab(*asked, "--json").out)
     one = {name: value[1] for name, value in kept(2).items()}
@@ -68,7 +68,8 @@ def test_positions_are_numbered_and_a_member_and_a_step_are_chosen(anchorlab, re
     assert np.allclose(told["values"], form, atol=1e-5)
     assert told["rows"] == told["columns"] == ["0", "1", "2", "3", "4", "5"]
     assert (told["member"], told["checkpoints"][0]["step"]) == (1, 2)
-    assert "6 x 6; member 1" in anchorlab(*asked).out
+    assert "6 x 6; member 1" in anchorlab(*asked, "--figure", "one.svg").out
+    assert "recall/noisy, member 1: what" in (workplace / "one.svg").read_text()
 
 
 def test_along_training(anchorlab, recall, kept, workplace):
@@ -119,7 +120,9 @@ def test_names_the_best_cut_of_each_matrix(anchorlab, address, workplace):
     said = anchorlab(*asked, "--figure", "cuts.svg")
     assert said.code == 0
     assert "blocks.0.mlp.W_in" in said.out and "blocks.0.mlp.W_out" in said.out and "full model" in said.out
-    assert (workplace / "cuts.svg").read_text().count("blocks.0.mlp.W_in") >= 1
+    drawn = (workplace / "cuts.svg").read_text()
+    assert drawn.count("blocks.0.mlp.W_in") >= 1 and "anchor/identity: loss on test at step" in drawn
+    assert "anchor/identity: loss on test at step 4\n" in said.out
     found = json.loads(anchorlab(*asked, "--json").out)
     assert {row["fraction"] for row in found["measured"]} == {0, 0.5, 1}
     losses = [row["value"] for row in found["measured"] if row["metric"] == "loss" and row["group"] == "all"]

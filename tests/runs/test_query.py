@@ -1,5 +1,6 @@
 """Fields of runs, conditions on them, orders by them, and what tells runs apart."""
 
+from datetime import datetime
 from itertools import combinations
 
 import pytest
@@ -85,7 +86,36 @@ def test_a_field_that_is_left_out_at_its_default_is_none():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "layers", "=2", "layers~2", ">", "  = ", "a>>0.5", "a>=>1"])
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("when=2026-11-20", "1 2"),
+        ("when!=2026-11-20", "0 3"),
+        ("when>2026-11-20", "3"),
+        ("when>=2026-11-20", "1 2 3"),
+        ("when<2026-11-20", "0"),
+        ("when<=2026-11-20", "0 1 2"),
+        ("When=2026-11-20 13", "2"),
+        ("when>=2026-11-20T13:05", "2 3"),
+        ("when>2026-11-20 13:05", "3"),
+        ("when<=2026", "0 1 2 3"),
+        ("when>2026", ""),
+    ],
+)
+def test_a_time_is_compared_as_far_as_it_is_written(text, runs):
+    times = [(19, 23, 59), (20, 0, 0), (20, 13, 5), (21, 0, 0)]
+    ended = [int(datetime(2026, 11, *time).timestamp() * 1e9) for time in times]
+    entries = [Entry(str(at), "finished", "tiny", 3, 1000, time, {}, []) for at, time in enumerate(ended)]
+    assert [one.address for one in chosen(Fields(entries), [Condition.parse(text)])[0]] == runs.split()
+
+
+@pytest.mark.parametrize("value", ["yesterday", "11-20", ""])
+def test_what_is_no_date_is_refused(value):
+    with pytest.raises(SpecError, match=rf"^where\.when: '{value}' is no date; write one such as 2026-11-20$"):
+        Condition.parse(f"when={value}")
+
+
+@pytest.mark.parametrize("text", ["", "layers", "=2", "layers~2", ">", "  = ", "a>>0.5", "a>=>1", "a<", "a >= "])
 def test_other_texts_are_no_conditions(text):
     with pytest.raises(SpecError, match=r"^where: .* is not a condition; write one such as"):
         Condition.parse(text)

@@ -136,6 +136,15 @@ def test_values_that_cannot_be_varied_are_named(values, field):
         PAPERS.vary(values).experiments_of("quick")
 
 
+def test_what_a_start_is_trained_on_without_is_compared_too():
+    """Fine-tuning with noise, after training without: noise in both would be another study."""
+    found = study("truncation/noise-first")
+    with pytest.raises(SpecError, match=r"^task\.alpha: is what truncation/noise-first compares: 0\.5, 0\.0; vary"):
+        found.vary({"task.alpha": 0.3}).experiments_of("smoke")
+    tuned = found.vary({"task.length": 20}).experiments_of("smoke")[1]
+    assert (tuned.task.length, tuned.start.task.length, tuned.start.task.alpha) == (20, 20, 0.0)
+
+
 TRAINED = {name: study(name).experiments_of("smoke") for name in STUDIES if study(name).observe is None}
 SEEDS = {name: {len(one.members) for one in experiments} for name, experiments in TRAINED.items()}
 

@@ -173,9 +173,9 @@ def test_limits_in_numbers_and_where_the_lemma_is_off_its_own_equation():
 
 REFUSED = [
     (lambda: memory_flow(1, 0.3, TIMES), "inputs: 1 have no other output"),
-    (lambda: memory_flow(3, 1.0, TIMES), "alpha: 1 is not between"),
+    (lambda: memory_flow(3, 1.0, TIMES), "alpha: 1.0 is not one number between"),
     (lambda: memory_flow(3, 0.3, TIMES[::-1]), "time: does not ascend"),
-    *((lambda ask=ask, alpha=alpha: ask(alpha), r"^alpha: .* not between 0 and 1")
+    *((lambda ask=ask, alpha=alpha: ask(alpha), r"^alpha: .* is not one number between 0 and 1")
       for alpha in (0.0, 1.0, -0.1) for ask in (b_limit, a_offset, lemma_a_offset, rank_one_coefficient)),
     *((lambda alpha=alpha: gradient_flow(alpha, FLOW_TIMES), r"^alpha:") for alpha in (0.0, 1.0, -0.1)),
     *((lambda times=times: gradient_flow(0.3, np.array(times)), r"^time: does not ascend")

@@ -286,8 +286,15 @@ def test_noise_takes_the_place_of_tokens_that_tell_nothing():
 
 
 def test_what_has_no_value_is_refused():
-    with pytest.raises(SpecError, match="alpha: 1 is not between"):
-        safe_rate(1.0)
+    for alpha in (1.0, np.array([0.1, 0.2])):
+        with pytest.raises(SpecError, match=r"^alpha: .* is not one number between 0 and 1; give a probability"):
+            safe_rate(alpha)
+
+
+@pytest.mark.parametrize("entry", [("noise", "same"), ("trigger", "same"), ("others", "noise")])
+def test_what_is_no_row_of_table_2_has_no_moments(entry):
+    with pytest.raises(SpecError, match=r"^entry: .* is no row of Table 2; choose one of one_step\.ENTRIES"):
+        value_moments(UniformRecall(5, 8, 0.3), entry)
 
 
 def test_an_exact_power_is_found_and_told_from_a_correction():
@@ -297,6 +304,9 @@ def test_an_exact_power_is_found_and_told_from_a_correction():
     for law in (fit_power_law(x, 3.0 * x**-0.5), corrected):
         assert (law.slope, law.factor) == pytest.approx((-0.5, 3.0))
         assert law.high - law.low < 1e-6
+    whole = fit_power_law([1, 2, 4, 8], [2, 4, 8, 16])  # counts, in a list
+    assert (whole.slope, whole.factor) == pytest.approx((1.0, 2.0))
+    assert fit_power_law(np.array([1, 2, 4, 8]), np.array([1, 4, 16, 64]), correction=-1).slope == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("correction", [None, -0.5])
@@ -315,6 +325,7 @@ def test_the_interval_holds_the_slope_in_95_cases_of_100(correction):
         ([1.0, 2.0, 3.0], [1.0, 0.0, 3.0], None, "y: has values that are not positive"),
         ([1.0, 2.0, 3.0], [1.0, np.nan, 3.0], None, "y: has values that are not positive"),
         ([-1.0, 2.0, 3.0], [1.0, 1.0, 3.0], None, "x: has values that are not positive"),
+        ([1.0, 2.0, np.inf], [1.0, 1.0, 3.0], None, "x: has values that are not positive and finite"),
     ],
 )
 def test_what_has_no_slope_is_refused(x, y, correction, message):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.training import Constant, Evaluation, Members, Recipe, Stop, WarmupCosine, fit
+from anchorlab.training import AdamW, Constant, Evaluation, Members, Recipe, Stop, WarmupCosine, fit
 from anchorlab.training.evaluation import Row
 from tests.small_experiments import SAMPLE, experiment, worst
 
@@ -42,6 +42,17 @@ def test_rates_are_those_of_the_closed_forms(schedule, time, rate):
 def test_a_horizon_within_the_warmup_is_refused(horizon):
     with pytest.raises(SpecError, match=f"^schedule.*horizon: {horizon} is not after the warm-up of 400"):
         Recipe.parse({"schedule": {"kind": "warmup_cosine", "warmup": 400, "horizon": horizon}})
+
+
+@pytest.mark.untyped  # one value, where a list is due
+def test_one_value_in_place_of_a_list_is_shown_as_a_list():
+    for ask, message in (
+        (lambda: AdamW(undecayed="bias"), r"undecayed: input should be a valid tuple, got 'bias'; write \['bias'\]"),
+        (lambda: Members(seeds=(0,), initialisation_scale=0.5), r"initialisation_scale: .*, got 0\.5; write \[0\.5\]"),
+    ):
+        with pytest.raises(SpecError, match=f"^{message}$"):
+            ask()
+    assert AdamW(undecayed=["bias"]).undecayed == ("bias",)
 
 
 RECIPE = SAMPLE.replace(

@@ -100,7 +100,7 @@ def train(
         raise SpecError("model", f"{_name(model)} is not a model spec", remedy)
     _check_recipe(recipe)
     if start is not None and not isinstance(start, TrainedRun):
-        raise SpecError("start", f"{_name(start)} is not a run", "give what al.train or al.zoo(NAME) returned")
+        raise SpecError("start", f"{_name(start)} is not a run", "give what al.train, al.run or al.zoo(NAME) returned")
     chosen, place, members = as_task(task), Store.of(store), Members.of(seeds)
     before = None if start is None else start.experiment
     model = model or (default_model(chosen.shape) if before is None else before.model)

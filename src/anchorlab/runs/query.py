@@ -14,7 +14,7 @@ from anchorlab.errors import SpecError
 from anchorlab.plain import parse_json
 from anchorlab.runs.entry import Entry, flat
 
-_ORDERS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+_SIGNS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq, "!=": operator.ne}
 _CONDITION = re.compile(r"\s*(?P<field>\w[^=!<>]*?)\s*(?P<operator>!=|<=|>=|==|=|<|>)\s*(?P<value>.*?)\s*", re.DOTALL)
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
@@ -44,7 +44,8 @@ class Condition:
     A list equals a value if it is the same list or contains that item, as in `members.seeds=3`. A field that a run
     lacks has the value `none`; so has one that is left out at its default (`Spec.later`). `!=` is the negation of `=`.
     The other operators compare numbers with numbers and text with text, and are false for any other pair. A field of
-    text, such as `label`, equals a number as it is written: `label=2024`.
+    text, such as `label`, equals a number as it is written: `label=2024`. `when` is compared as far as it is written:
+    `when=2026-11-20` is that day.
     """
 
     field: str
@@ -56,20 +57,23 @@ class Condition:
     def parse(cls, text: str) -> "Condition":
         """Parse a condition. Errors: `SpecError` at `where` if the text is not one."""
         match = _CONDITION.fullmatch(text)
-        if match is None or match["value"][:1] in ("<", ">", "="):
-            raise SpecError(
-                "where", f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >="
-            )
+        if match is None or (match["value"] or match["operator"].strip("="))[:1] in ("<", ">", "="):
+            remedy = "write one such as model.layers=2, with = != < <= > >="
+            raise SpecError("where", f"{text!r} is not a condition", remedy)
+        if match["field"].lower() == "when" and not match["value"][:4].isdigit():
+            raise SpecError("where.when", f"{match['value']!r} is no date", "write one such as 2026-11-20")
         return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]), match["value"])
 
     def holds(self, found: Any) -> bool:
         """Return whether the field value `found` fulfils the condition."""
+        if self.field.lower() == "when":
+            return bool(_SIGNS[self.operator](found[: len(self.written)], self.written.replace("T", " ")))
         if self.operator in ("=", "!="):
             every = [found, *found] if isinstance(found, list | frozenset) else [found]
             return any(map(self._equals, every)) == (self.operator == "=")
         numbers = _is_number(found) and _is_number(self.value)
         texts = isinstance(found, str) and isinstance(self.value, str)
-        return (numbers or texts) and bool(_ORDERS[self.operator](found, self.value))
+        return (numbers or texts) and bool(_SIGNS[self.operator](found, self.value))
 
     def _equals(self, found: Any) -> bool:
         return _same(found, self.written if _is_number(self.value) and isinstance(found, str) else self.value)

@@ -152,16 +152,17 @@ def sampled(split: str, n: int) -> cached_property[Batch]:
 
 
 def crossing(
-    split: str, metric: str, level: float, falling: bool = False, heading: str = ""
+    split: str, metric: str, level: float | Callable[[TrainedRun], float], falling: bool = False, heading: str = ""
 ) -> Quantity[Float[Tensor, "member"]]:
     """Declare the optimiser step at which a metric first passes a level; infinite for a member that never does.
 
-    With `falling`, the metric passes it from above. Between two evaluations the metric is taken to change linearly.
-    `split` and `metric` are as in `anchorlab.studies.at_end`.
+    The level may depend on the run. With `falling`, the metric passes it from above. Between two evaluations the metric
+    is taken to change linearly. `split` and `metric` are as in `anchorlab.studies.at_end`.
     """
 
     def read(run: TrainedRun) -> Float[Tensor, "member"]:
-        return first_crossing(*kit.along(run, split, metric), level, falling).nan_to_num(nan=torch.inf)
+        at = level(run) if callable(level) else level
+        return first_crossing(*kit.along(run, split, metric), at, falling).nan_to_num(nan=torch.inf)
 
     return Quantity(read, heading, ([split], [metric]))
 

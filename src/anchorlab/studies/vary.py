@@ -18,10 +18,11 @@ def changed(
     """Return a study's experiments with other values by path, and other seeds.
 
     Errors: `SpecError` for a path that does not exist, a value that its field refuses, and a quantity that differs
-    between the experiments.
+    between the experiments, or from their starts.
     """
-    for path in values:
-        found = list(dict.fromkeys(str(value_at(one, path)) for one in experiments))
+    for path in values:  # a start keeps its own recipe
+        starts = () if path.startswith("recipe.") else [one.start for one in experiments if one.start is not None]
+        found = list(dict.fromkeys(str(value_at(one, path)) for one in (*experiments, *starts)))
         if len(found) > 1:
             some = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
             raise SpecError(path, f"is what {study} compares: {some}", "vary something else, or sweep it on its task")

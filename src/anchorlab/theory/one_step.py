@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from anchorlab.errors import SpecError
 from anchorlab.theory.uniform_recall import (
     NOISE_KIND,
     OTHER_KIND,
@@ -98,20 +99,20 @@ def value_moments(law: UniformRecall, entry: Entry) -> Moments:
     """Return mu(j, k), sigma^2(j, k) and R(j, k) of Lemma D.2 exactly, for any N and T.
 
     z_{T+1} = j implies y = j; if j is the noise token, it implies nothing about z_1 .. z_T.
+    Errors: `SpecError` for what is not one of `ENTRIES`.
     """
+    if entry not in ENTRIES:
+        raise SpecError("entry", f"{entry} is no row of Table 2", "choose one of one_step.ENTRIES")
     output, token = entry
-    kind, plain = _KINDS[token], 1 / (law.tokens + 1)
-    if output == "noise":
-        chance, given = law.alpha, law.moments
-    else:
+    kind, plain, every = _KINDS[token], 1 / (law.tokens + 1), law.moments
+    chance, given = law.alpha, every
+    if output != "noise":
         chance, given = (1 - law.alpha) / law.tokens, law.given(output == "trigger")
-    every = law.moments
     # the contribution is (p - 1{y = j}) n_k / T with p = 1/(N+1): its mean is a part over all sequences minus a part
     # over sequences with target j, and in its square (p - 1{y = j})² = p² + (1 - 2 p) 1{y = j}
     own = OTHER_KIND if kind == OUTPUT_KIND else kind  # over all y, all tokens of [N] except q are alike
-    mean = every.mean[own] * plain - chance * given.mean[kind]
-    square = every.square[own] * plain**2 + (1 - 2 * plain) * chance * given.square[kind]
-    mean, square = mean / law.length, square / law.length**2
+    mean = (every.mean[own] * plain - chance * given.mean[kind]) / law.length
+    square = (every.square[own] * plain**2 + (1 - 2 * plain) * chance * given.square[kind]) / law.length**2
     # the largest deviation on either side: below the mean with target j and most tokens k, above it without target j
     most = law.most(own, True) / law.length
     most_given = law.most(kind, output != "other") / law.length

@@ -32,14 +32,14 @@ def fit_power_law(
     With a `correction` p < 0, log y = log factor + slope log x + d x^p is fitted: the slope is then the limit for large
     x, which is approached as x^p. The confidence interval is Student's, for independent errors of equal relative size.
 
-    Errors: `SpecError` for fewer than three points, or four with a correction, and for values that are not positive.
+    Errors: `SpecError` for fewer than three points, or four with a correction, and for values not positive and finite.
     """
     if len(x) < (3 if correction is None else 4):
         raise SpecError("x", f"{len(x)} points are too few for an interval", "give three or more, four to correct")
     for name, values in (("x", x), ("y", y)):
-        if not values.min() > 0:  # or NaN
-            raise SpecError(name, "has values that are not positive", "leave them out")
-    columns = [np.ones_like(x), np.log(x), *([] if correction is None else [x**correction])]
+        if not 0 < np.min(values) <= np.max(values) < np.inf:  # or NaN
+            raise SpecError(name, "has values that are not positive and finite", "leave them out")
+    columns = [np.ones(len(x)), np.log(x), *([] if correction is None else [np.float_power(x, correction)])]
     design, free = np.stack(columns, axis=1), len(x) - len(columns)
     fitted = np.linalg.lstsq(design, np.log(y))[0]
     variance = float(np.square(np.log(y) - design @ fitted).sum()) / free

@@ -99,9 +99,8 @@ def a_offset(alpha: float, law: Law = "derived") -> float:
     P(wrong) decays as 1 / t, so slowly that b stays at equilibrium: to first order db/dt = 0 gives
     (6 κ + 2) (P(noise) - α) = -4 P(wrong), and then da/dt = -c P(wrong) = -c (1 - α) exp a.
     """
-    check_alpha(alpha)
     speed = _NOISE_SPEED[law]
-    return float(-np.log(12 * speed / (3 * speed + 1) * (1 - alpha)))
+    return float(-np.log(12 * speed / (3 * speed + 1) * (1 - check_alpha(alpha))))
 
 
 def lemma_a_offset(alpha: float) -> float:
@@ -122,8 +121,8 @@ def _noise(wrong: Curve, noise: Curve) -> Curve:
 
 def check_alpha(alpha: float) -> float:
     """Return `alpha`, a probability of noise. Errors: `SpecError` if it is outside (0, 1)."""
-    if not 0 < alpha < 1:
-        raise SpecError("alpha", f"{alpha:g} is not between 0 and 1", "use the probability of the noise, such as 0.3")
+    if np.ndim(alpha) or not 0 < alpha < 1:
+        raise SpecError("alpha", f"{alpha} is not one number between 0 and 1", "give a probability, such as 0.3")
     return alpha
 
 

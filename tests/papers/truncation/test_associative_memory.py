@@ -107,11 +107,21 @@ def test_many_runs_are_trained_and_no_alpha_leaves_the_noise_the_smallest_value_
     early, last = ([bool(flow.noise_value[at] < flow.signal_value[at]) for flow in late.values()] for at in range(2))
     assert {*early} == {True, False} and {*last} == {False}
     # the more steps the lower the loss at rank 2, from about that of a guess among four on
-    short, longer = (of.many_losses(12, replace(of.QUICK, drawn=20), steps) for steps in (1, 300))
+    short, longer = (of.many_losses(12, of.experiments(replace(of.QUICK, steps=steps))[12], 20) for steps in (1, 300))
     assert len(short["rank 2"]) == len(longer["rank 2"]) == 20
     assert float(longer["rank 2"].median()) < 0.02 < float(short["rank 2"].median())
     # the full model comes to know the noise: -log(1 - alpha)
     assert float(longer["none"].median()) == pytest.approx(-math.log(1 - of.ALPHA), rel=0.1)
+
+
+@pytest.mark.untyped
+def test_many_runs_and_figures_follow_what_a_varied_study_changes():
+    varied = of.STUDY.vary({"task.alpha": 0.2, "recipe.duration": 400}).experiments_of("quick")
+    assert float(of.many_losses(12, varied[0], 20)["none"].median()) == pytest.approx(-math.log(0.8), rel=0.2)
+    run = HandMadeRun(varied[0].take(range(3)), (1, 300), {("clean", "loss", edit): [[1.0, 0.5]] * 3 for edit in EDITS})
+    panel = of._panel(12, run)
+    assert panel.references[0].value == pytest.approx(-math.log(0.8))
+    assert "α = 0.2," in panel.caption
 
 
 def runs():
@@ -137,7 +147,8 @@ def test_the_last_losses_of_both_widths_are_read():
     assert {width: len(many["none"]) for width, many in found.many.items()} == {12: 5, 8: 5}
     untrained = [HandMadeRun(one.experiment.untrained(), one._steps, one._values) for one in runs()]
     start = of.STUDY.see(untrained, replace(of.QUICK, steps=300, drawn=5)).many[12]
-    expected = of.many_losses(12, replace(of.QUICK, drawn=5), 0)
+    expected = of.many_losses(12, untrained[0].experiment, 5)
+    assert float(expected["none"].min()) > 0.5  # no step is taken, of the 1500 of the setting
     assert {edit: one.tolist() for edit, one in start.items()} == {edit: one.tolist() for edit, one in expected.items()}
 
 

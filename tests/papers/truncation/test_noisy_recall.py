@@ -108,6 +108,22 @@ def test_gains_and_noise_left_with_several_noise_tokens():
     assert agree == {"chance-gain": True, "chance-noise": True, "trigger-gain": False, "trigger-noise": False}
 
 
+def test_a_varied_study_of_noise_measures_with_its_own_alpha(monkeypatch):
+    """The gain is at most alpha; noise is learned at alpha and the right token at half of 1 - alpha."""
+    varied = richer_noise.STUDY.vary({"task.alpha": 0.2}, seeds=(0, 1)).experiments_of("quick")
+    made = [richer_run(one, full=[(0.7, 0.2), (0.8, 0.2)], cut=[(0.9, 0), (0.9, 0)]) for one in varied]
+    found = richer_noise.STUDY.see(made, noisy_recall.QUICK)
+    assert values_of(richer_noise.STUDY, found)["chance-gain"] == pytest.approx((0.2 / 0.2 + 0.1 / 0.2) / 2)
+    (one,) = feedforward_noise.STUDY.vary({"task.alpha": 0.2}, seeds=(0, 1)).experiments_of("quick")
+    values = {("clean", "noise"): [[0, 0.4, 0.4]] * 2, ("clean", "right"): [[0, 0, 0.8]] * 2}
+    early = feedforward_noise.STUDY.see([HandMadeRun(one, (0, 2, 102), values)], noisy_recall.QUICK)
+    assert early.learned["noisy"].tolist() == pytest.approx([1, 1])
+    assert early.recalled["noisy"].tolist() == pytest.approx([52, 52])
+    monkeypatch.setattr(noisy_recall, "ideal_scores", lambda task, split: {"right": 0.8})
+    panel = noisy_recall.clean_panel(early.first, "right", {noisy_recall.FULL: "full"}, "title", "α = {alpha}.")
+    assert panel.caption.startswith("α = 0.2.")
+
+
 STABLE_STEPS = (0, 10, 300, 900)
 STABLE = (0.9, 0.5, 0.97)
 """A member's early fraction, the noise at its end, and the right token without F_2; with F_2 it is 1 less the noise."""

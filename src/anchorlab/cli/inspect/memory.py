@@ -63,6 +63,7 @@ def memory(
     alike = rows == columns  # then the diagonal has a meaning
     found = [{"step": at, **_means(form, alike)} for at, form in forms.items()]
     largest = [_largest(form, rows, columns) for form in forms.values()]
+    over = f"mean over {counted(len(of.members), 'member')}" if member is None else f"member {member}"
 
     def data() -> dict[str, Any]:
         chosen = {"run": of.address, "left": left, "right": right, "member": member, "rows": rows, "columns": columns}
@@ -74,14 +75,14 @@ def memory(
         heads = [*(name.replace("_", " ") for name in found[0]), "row", "column", "largest"]
         cells = [(*row.values(), *top[0].values()) for row, top in zip(found, largest, strict=True)]
         yield Rows(heads, cells, f"{of.label}: {left} · {right}")
-        over = f"mean over {counted(len(of.members), 'member')}" if member is None else f"member {member}"
         led = "; rows led: number of rows whose largest entry is on the diagonal" if alike else ""
         yield f"{len(rows)} x {len(columns)}; {over}{led}"
         tops = [[*entry.values()] for entry in largest[-1]]
         yield Rows(("row", "column", "value"), tops, f"largest entries at step {steps[-1]}")
 
     spread = sorted({steps[round(at * (len(steps) - 1) / (_MOST_MAPS - 1))] for at in range(_MOST_MAPS)})
-    of.draw(figure, lambda: _heat_maps(of.label, (left, right), (rows, columns), {at: forms[at] for at in spread}))
+    maps = {at: forms[at] for at in spread}
+    of.draw(figure, lambda: _heat_maps(f"{of.label}, {over}", (left, right), (rows, columns), maps))
     hand_out(json, data, shown(), figure=figure)
 
 

@@ -94,6 +94,7 @@ def truncate(
 
     of = Measured(run, None if run.startswith("zoo:") else store)  # whose cuts are kept in the store
     check_known("metric", metric, of.trained.experiment.metrics, "metric")
+    seen = f"{metric} on {split or of.task.splits[-1]} at step {of.at(step)}"
     keep = Store(store).root / "truncations" / of.address
     with as_written(["rho"], {"rho": "fractions"}):
         table = truncations(
@@ -107,7 +108,7 @@ def truncate(
             progress=not json,
         )
     found = best_truncations(table, metric)
-    title = f"{of.label}: {metric} by matrix and fraction of its rank"
+    title = f"{of.label}: {seen}, by matrix and fraction of its rank"
     of.draw(figure, lambda: _heat_map(title, "over members", *_means(table, metric), metric))
     rows = [
         (row["weight"], f"{row['fraction']:g}", row["rank"], row["value"], row["full"], row["change"])
@@ -115,7 +116,7 @@ def truncate(
     ]
     columns = ("matrix", "best ρ", "rank", metric, "full model", "change")
     shown = (
-        Rows(columns, rows, f"{of.label}: {metric} on {split or of.task.splits[-1]}"),
+        Rows(columns, rows, f"{of.label}: {seen}"),
         f"over {n} sequences; mean over members; ρ: fraction of the rank that is kept, 0 removes the matrix",
     )
     hand_out(json, lambda: {"best": found.to_dicts(), "measured": table.to_dicts()}, shown, figure=figure)

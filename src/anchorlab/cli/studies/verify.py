@@ -246,7 +246,7 @@ def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
             if (one.result.scope, one.result.value is None) == (result.scope, False)
             and (result.scope != "theory" or one.result.profile == result.profile)  # sizes differ between profiles
         ]
-        before = same[0] if same else None
+        before = min(same, key=lambda one: one.profile != result.profile, default=None)  # exact ones have sizes, too
         again = compared(before, result)
         rows.append(
             {

@@ -79,10 +79,11 @@ def experiments(setting: Setting) -> dict[int, Experiment]:
     return {width: Experiment(law, AssociativeSpec(width=width), recipe, members, f"d = {width}") for width in WIDTHS}
 
 
-def many_losses(width: int, setting: Setting, steps: int) -> dict[str, Float[Tensor, "run"]]:
-    """Train many runs for `steps` steps as in the study; return their pure-label losses at rank 2 and at full rank."""
-    start = draw_memories(generator(0, "associative memory", width), setting.drawn, INPUTS, width)
-    end = start.descend(ALPHA, setting.learning_rate, steps)
+def many_losses(width: int, alike: Experiment, runs: int) -> dict[str, Float[Tensor, "run"]]:
+    """Train `runs` runs as an experiment does; return their pure-label losses at rank 2 and at full rank."""
+    law, recipe = alike.task.model_dump(), alike.recipe
+    start = draw_memories(generator(0, "associative memory", width), runs, law["inputs"], width)
+    end = start.descend(law["alpha"], recipe.optimiser.learning_rate, recipe.duration if alike.trained else 0)
     return {edit: torch.from_numpy(end.pure_label_loss(rank)) for edit, rank in (("rank 2", 2), ("none", None))}
 
 
@@ -94,8 +95,7 @@ class Seen(Reading):
     @reading
     def many(self) -> dict[int, dict[str, Float[Tensor, "run"]]]:
         """The losses of many more runs, by width and edit."""
-        steps = self.setting.steps if self.first.experiment.trained else 0
-        return {width: many_losses(width, self.setting, steps) for width in self.runs}
+        return {width: many_losses(width, run.experiment, self.setting.drawn) for width, run in self.runs.items()}
 
     @reading
     def flows(self) -> dict[tuple[int, float], MemoryFlow]:
@@ -234,7 +234,7 @@ def _singular_values(seen: Seen) -> MapFigure:
 
 
 def _panel(width: int, run: TrainedRun) -> LineFigure:
-    lines = []
+    lines, alpha = [], run.experiment.task.model_dump()["alpha"]
     for edit, label in CURVES.items():
         steps, values = along(run, "clean", "loss", edit)
         times = [run.experiment.recipe.optimiser.learning_rate * step for step in steps]
@@ -242,7 +242,7 @@ def _panel(width: int, run: TrainedRun) -> LineFigure:
         lines.append(Line(label, as_numbers(times), middle, low, high))
     return LineFigure(
         title=f"Pure-label loss along training, d = {width} (Fig 6, {'left' if width == WIDTHS[0] else 'right'})",
-        caption=f"Cross-entropy without noise of models trained with α = {ALPHA}, at each rank to which the matrix is "
+        caption=f"Cross-entropy without noise of models trained with α = {alpha}, at each rank to which the matrix is "
         "cut for evaluation only. Median and quartiles over runs, each with embeddings and a start of its own. Time is "
         "the learning rate times the step.",
         x_label="time",
@@ -250,7 +250,7 @@ def _panel(width: int, run: TrainedRun) -> LineFigure:
         lines=tuple(lines),
         log_x=True,
         log_y=True,
-        references=(Reference("-log(1 - α)", -math.log(1 - ALPHA)),),
+        references=(Reference("-log(1 - α)", -math.log(1 - alpha)),),
         drawn="line: median, band: between the quartiles",
     )
 
@@ -276,7 +276,7 @@ def _falls(seen: Seen) -> Table:
         steps, values = along(run, "clean", "loss", "rank 2")
         late = [index for index, step in enumerate(steps) if step >= steps[-1] / 10]
         law = fit_power_law(np.array(steps, dtype=float)[late], _quartiles(values)[1, late].numpy())
-        rows.append((width, law.slope, law.low, law.high, 1 / INPUTS - 1))
+        rows.append((width, law.slope, law.low, law.high, 1 / run.experiment.task.model_dump()["inputs"] - 1))
     caption = (
         "Slope of the median loss against the step on logarithmic axes, from a tenth of training to its end, with a "
         "95 % confidence interval; the last column is the slope in the long run with orthonormal embeddings."

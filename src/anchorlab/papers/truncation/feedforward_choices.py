@@ -152,7 +152,7 @@ def _panel(seen: Seen, choice: noisy.FeedForwards, metric: str) -> LineFigure:
         metric,
         {edit: _label(edit) for edit in (noisy.FULL, *cuts)},
         f"{CHOICES[choice]}: the {what.rpartition(' of the ')[2].lower()}",
-        f"{what} on clean sequences, along training with α = 0.5; mean and range over seeds.",
+        f"{what} on clean sequences, along training with α = {{alpha}}; mean and range over seeds.",
     )
 
 
@@ -173,7 +173,7 @@ def _against_rho(seen: Seen) -> LineFigure:
         y_label="probability",
         caption="On clean sequences at the end; mean and range over seeds. ρ = 1 is the full model.",
         y_range=(0.0, 1.0),
-        references=[Reference("α", noisy.ALPHA)],
+        references=[Reference("α", noisy.alpha_of(seen.runs[NONE]))],
     )
 
 

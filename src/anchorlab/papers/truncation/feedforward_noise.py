@@ -28,8 +28,8 @@ FALLS = 0.4
 class Seen(Reading):
     """What the model predicts on clean sequences, full and cut."""
 
-    learned = crossing("clean", "noise", noisy.ALPHA)
-    recalled = crossing("clean", "right", (1 - noisy.ALPHA) / 2)
+    learned = crossing("clean", "noise", noisy.alpha_of)
+    recalled = crossing("clean", "right", lambda run: (1 - noisy.alpha_of(run)) / 2)
 
     @reading
     def ends(self) -> noisy.Ends:
@@ -118,8 +118,8 @@ LABELS = {edit: "full model (ρ = 1)" if edit == noisy.FULL else f"ρ = {rho:g}"
 
 def _panel(metric: str, title: str, *references: Reference) -> Callable[[Seen], LineFigure]:
     caption = (
-        "On sequences without noise (α = 0), along training with α = 0.5, for the full model and with ρ of the rank of "
-        "F₂'s input matrix kept. Mean and range over seeds."
+        "On sequences without noise (α = 0), along training with α = {alpha}, for the full model and with ρ of the "
+        "rank of F₂'s input matrix kept. Mean and range over seeds."
     )
     return lambda seen: noisy.clean_panel(seen.first, metric, LABELS, title, caption, *references)
 

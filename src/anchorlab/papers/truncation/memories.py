@@ -18,7 +18,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure, at_least, at_most, event, grid
 from anchorlab.lens import emergence, first_crossing, memory
 from anchorlab.lens.vectors.attribution import blocks, transformer
-from anchorlab.papers.truncation.noisy_recall import ALPHA, FIVE, WITHOUT_F2, Setting, by_step, noisy_study
+from anchorlab.papers.truncation.noisy_recall import FIVE, WITHOUT_F2, Setting, alpha_of, by_step, noisy_study
 from anchorlab.studies import Reading, claim, measures_in
 from anchorlab.studies.kit import along, mean_table
 from anchorlab.studies.readings import Quantity
@@ -288,8 +288,8 @@ def _along(seen: Seen) -> tuple[LineFigure, TimelineFigure]:
         y_label="share",
     )
     learned = {
-        "noise at α": first_crossing(*along(run, "clean", "noise"), ALPHA),
-        "right token at half of 1 - α": first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2),
+        "noise at α": first_crossing(*along(run, "clean", "noise"), alpha_of(run)),
+        "right token at half of 1 - α": first_crossing(*along(run, "clean", "right"), (1 - alpha_of(run)) / 2),
         "right token without F₂ at 0.9": first_crossing(*along(run, "clean", "right", WITHOUT_F2), 0.9),
     }
     events = (

@@ -213,6 +213,11 @@ class Ends:
         return {"right token": self.right[edit], "noise token": self.noise[edit], "clean loss": self.loss[edit]}
 
 
+def alpha_of(run: TrainedRun) -> float:
+    """Return the probability of noise in a run's training, which differs from `ALPHA` in a varied study."""
+    return float(run.experiment.task.model_dump()["alpha"])
+
+
 def clean_ends(run: TrainedRun) -> Ends:
     """Read the last evaluation on clean sequences, of the full model and of every truncation."""
     edits, metrics = (FULL, *run.experiment.recipe.evaluation.edits), ("right", "noise", "loss")
@@ -258,7 +263,8 @@ def by_step(
 def clean_panel(
     run: TrainedRun, metric: str, edits: Mapping[str, str], title: str, caption: str, *references: Reference
 ) -> LineFigure:
-    """Return the figure of a metric on clean sequences along training: a curve for each edit, and the ideal value."""
+    """Return the figure of a metric on clean sequences along training; the run's alpha replaces `{alpha}`."""
+    caption = caption.format(alpha=alpha_of(run))
     ideal = Reference("full model, ideal", ideal_scores(run.experiment.task, "clean")[metric])
     curves = {label: along(run, "clean", metric, edit)[1] for edit, label in edits.items()}
     figure = by_step(title, along(run, "clean", metric)[0], curves, caption, references=[*references, ideal])

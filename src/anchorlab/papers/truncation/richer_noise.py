@@ -48,7 +48,7 @@ def gain(seen: Seen, label: str) -> Float[Tensor, "seed"]:
     Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
     alpha, the most that can be gained; mean over seeds.
     """
-    return seen.ends[label].gain(noisy.WITHOUT_F2) / noisy.ALPHA
+    return seen.ends[label].gain(noisy.WITHOUT_F2) / noisy.alpha_of(seen.runs[label])
 
 
 @claims(*OPEN, at_most(0.1), {"chance-noise": CHANCE, "trigger-noise": TRIGGER}, own=True)
@@ -63,7 +63,7 @@ def noise(seen: Seen, label: str) -> Float[Tensor, "seed"]:
 def _panel(label: str) -> Callable[[Seen], LineFigure]:
     edits = {noisy.FULL: "full model", noisy.WITHOUT_F1: "without F₁", noisy.WITHOUT_F2: "without F₂"}
     title = f"Probability of the right token, {label}"
-    caption = "On sequences without noise (α = 0), along training with α = 0.5. Mean and range over seeds."
+    caption = "On sequences without noise (α = 0), along training with α = {alpha}. Mean and range over seeds."
     return lambda seen: noisy.clean_panel(seen.runs[label], "right", edits, title, caption)
 
 
