@@ -367,6 +367,8 @@ REFUSED = [
       for mapped in (True, False)),
     *((ZERO, {"targets": TARGETS + 11 * sign, "mapped": mapped}, r"^targets: hold -?\d+, a token outside 0\.\.10; give")
       for sign in (1, -1) for mapped in (True, False)),
+    *((ZERO, {"targets": targets, "mapped": mapped}, "^targets: are no tokens; give .* or your own metrics")
+      for targets in (TARGETS.unsqueeze(-1).expand(-1, -1, 11), TARGETS.float()) for mapped in (True, False)),
     (ZERO, {"metrics": {}}, "^metrics: there is none; give functions by name, or leave it out"),
     (ZERO, {"positions": None}, r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"),
     (ZERO.replace(site="blocks.*.atn.hook_z"), {}, r"intervention.site: unknown site"),
