@@ -80,8 +80,11 @@ class TestRuns:
         assert all(one.get_parse_math() for one in shown)
 
     def test_a_logarithmic_time(self, trained):
-        axes = trained.plot(log=True).axes[0]
+        axes = trained.plot("loss", log=True).axes[0]
         assert axes.get_xscale() == "log" and ticks(axes.xaxis) == ["2", "4"]
+        for curve, whole in zip(axes.lines, trained.plot("loss").axes[0].lines, strict=True):
+            assert whole.get_xdata().tolist() == [0, 2, 4] and curve.get_xdata().tolist() == [2, 4]
+            assert curve.get_ydata().tolist() == whole.get_ydata().tolist()[1:]
 
     def test_several_runs_show_the_last_split_under_their_labels(self, trained, tmp_path):
         one = experiment(duration=6, evaluation=Evaluation(every=2, size=8))

@@ -66,3 +66,6 @@ def test_a_method_that_finds_one_of_two_circuits_agrees():
 def test_a_unit_without_a_score_is_named():
     with pytest.raises(SpecError, match=r"unknown unit .0\.1."):
         agreement(Scores("mine", ("0.0",), torch.ones(2, 1), Passes(1, 0)), pair_and_one())
+    units = pair_and_one().units
+    with pytest.raises(SpecError, match=r"^scores: have 3 members, the landscape 2; score its own members$"):
+        agreement(Scores("mine", units, torch.ones(3, len(units)), Passes(1, 0)), pair_and_one())

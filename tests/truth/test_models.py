@@ -256,6 +256,9 @@ TWO_AMOUNTS = AnchorFunction(
 REFUSED = [
     (lambda: compiled("identty"), "name: unknown compiled model 'identty'; did you mean 'identity'?"),
     (lambda: compiled("identity", "backups"), "variant: unknown variant 'backups'; did you mean 'backup'?"),
+    *((lambda soft=soft: compiled("identity", sharpness=soft),
+       f"sharpness: {soft} is no margin; give a positive number, 8 or more for right answers")
+      for soft in (0, -8.0, float("nan"), float("inf"))),
     (lambda: addition(task("anchor/composite", operations=("*2", "+1", "-2", "-8"), size=501)),
      "operations.1: is no addition; use operations such as +5"),
     (lambda: addition(task("anchor/two-distances")), "rules: `4 . x` is no sum that is compiled; use x A B or A x"),

@@ -100,8 +100,10 @@ def test_an_idle_head_does_not_broadcast(monkeypatch, model):
 def test_a_language_model_is_shown_on_one_text_or_several(model):
     assert read_texts(model, TEXTS[0]).view == read_texts(model, [TEXTS[0]]).view
     assert al.show(model, TEXTS).view == read_texts(model, TEXTS).view
-    with pytest.raises(SpecError, match="texts: a AttentionView reads none"):
-        al.show(read_texts(model, TEXTS).view, TEXTS)
+    view = read_texts(model, TEXTS).view
+    for others in (TEXTS, torch.tensor([[1, 2], [3, 4]])):
+        with pytest.raises(SpecError, match="texts: no AttentionView reads any; leave them out"):
+            al.show(view, others)
     with pytest.raises(SpecError, match="texts: each is a single token"):
         read_texts(model, ["a", "b"])
     assert len(read_texts(model, ["a", "to be"]).view.examples[0].texts) == 1

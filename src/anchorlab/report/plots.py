@@ -69,12 +69,11 @@ def plot(
     splits = [_splits(run, metric)[0 if alone else -1 :] if split is None else [split] for run in compared]
     shared = {one for each in splits for one in each}
     lines = [
-        line(
-            one if alone else name if len(shared) == 1 else f"{name}, {one}",
-            *along_units(run, one, metric, edit, group),
-        )
+        line(one if alone else name if len(shared) == 1 else f"{name}, {one}", times[start:], values[:, start:])
         for name, run, each in zip(names, compared, splits, strict=True)
         for one in each
+        for times, values in [along_units(run, one, metric, edit, group)]
+        for start in [int(log and times[0] <= 0)]  # a logarithmic axis has no place for it
     ]
     chosen = [f"group {group}"] * (group != "all") + [f"edit {edit}"] * (edit != "none")
     chosen += [] if alone or len(shared) > 1 else [*shared]

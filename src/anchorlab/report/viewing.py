@@ -52,8 +52,8 @@ def show(what: AttentionView | TrainedRun | LanguageModel, texts: str | Sequence
     """
     if isinstance(what, LanguageModel):
         return Viewer(read_texts(what, texts).view)
-    if texts:
-        raise SpecError("texts", f"a {type(what).__name__} reads none", "leave them out")
+    if len(texts):
+        raise SpecError("texts", f"no {type(what).__name__} reads any", "leave them out")
     return Viewer(what if isinstance(what, AttentionView) else view_run(what))
 
 

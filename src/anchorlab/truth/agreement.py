@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from anchorlab.errors import SpecError
 from anchorlab.lens import Scores
 from anchorlab.lens.landscape.landscape import SHARE, Landscape
 from anchorlab.rng import torch_generator
@@ -41,17 +42,16 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
     import polars
 
     values, sets = scores.of(truth.units), minimal_sets(truth, share)
+    if len(values) != len(sets):
+        raise SpecError("scores", f"have {len(values)} members, the landscape {len(sets)}", "score its own members")
     chance = nearest_area_by_chance(sets, torch_generator(seed, "rankings"))
-    return polars.DataFrame(
-        {
-            "method": [scores.method] * len(values),
-            "member": range(len(values)),
-            **{name: column.tolist() for name, column in measures(values, sets, truth, chance).items()},
-            "forward": [scores.passes.forward] * len(values),
-            "backward": [scores.passes.backward] * len(values),
-        },
-        schema_overrides={"member": polars.Int64},
-    )
+    return polars.DataFrame({
+        "method": [scores.method] * len(values),
+        "member": range(len(values)),
+        **{name: column.tolist() for name, column in measures(values, sets, truth, chance).items()},
+        "forward": [scores.passes.forward] * len(values),
+        "backward": [scores.passes.backward] * len(values),
+    })  # fmt: skip
 
 
 def minimal_sets(truth: Landscape, share: float = SHARE) -> list[Bool[Tensor, "set unit"]]:

@@ -114,8 +114,10 @@ def compiled(
         sharpness: the margin between the score of the key that a head finds and every other score. With 25 all
             attention is one-hot in float32, and scores have no gradient; with 8, accuracy is still 1
 
-    Errors: `SpecError` for an unknown name or variant.
+    Errors: `SpecError` for an unknown name or variant, and a sharpness that is not positive and finite.
     """
+    if not 0 < sharpness < float("inf"):
+        raise SpecError("sharpness", f"{sharpness} is no margin", "give a positive number, 8 or more for right answers")
     check_known("name", name, PROGRAMS, "compiled model")
     check_known("variant", variant, VARIANTS, "variant")
     program = VARIANTS[variant](PROGRAMS[name]())

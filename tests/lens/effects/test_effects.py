@@ -367,6 +367,8 @@ REFUSED = [
       for mapped in (True, False)),
     *((ZERO, {"targets": TARGETS + 11 * sign, "mapped": mapped}, r"^targets: hold -?\d+, a token outside 0\.\.10; give")
       for sign in (1, -1) for mapped in (True, False)),
+    *((ZERO, {"targets": targets, "mapped": mapped}, "^targets: are no tokens; give .* or your own metrics")
+      for targets in (TARGETS.unsqueeze(-1).expand(-1, -1, 11), TARGETS.float()) for mapped in (True, False)),
     (ZERO, {"metrics": {}}, "^metrics: there is none; give functions by name, or leave it out"),
     pytest.param(ZERO, {"targets": [1, 2]}, r"^targets: have shape \(\), .*; give a tensor with one for each scored",
                  marks=pytest.mark.untyped),

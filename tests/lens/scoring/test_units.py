@@ -168,7 +168,23 @@ def test_bad_arguments(method, change, message):
     assert "\n" not in str(raised.value)
 
 
+ACCURACY = lambda output, both: (output.argmax(dim=-1) == both[..., 0]).double()  # noqa: E731
+
+
+def test_patching_needs_no_derivative():
+    """Of five pairs, a unit's patch changes some whole number."""
+    found = 5 * patch_units(drawn(BASE, 1), CLEAN, CORRUPTED, RIGHT, WRONG, metric=ACCURACY).values
+    assert (found - found.round()).abs().max() < 1e-5
+
+
 BAD = [
+    *(
+        (
+            lambda *given, ask=ask: ask(*given, metric=ACCURACY),
+            r"^metric: has no derivative by the outputs; use a differentiable function of them$",
+        )
+        for ask in (score_units, score_edges)
+    ),
     (lambda *given: score_units(*given, steps=0), r"^steps: 0 are no path between two runs; give at least 1$"),
     (lambda *given: score_edges(*given, steps=-1), r"^steps: -1 are no path between two runs; give at least 1$"),
     (lambda *given: patch_edges(*given, edges=[]), r"^edges: are none; give some as sender and receiver, or"),

@@ -62,13 +62,13 @@ def test_in_cyclic_order_the_answer_depends_on_the_sum_of_the_indices_alone(oper
 
 def test_tricks_score_what_the_docstrings_say():
     one = task("classics/brackets")
-    batch = one.sample("test", 5000, 1)
+    batch = one.sample("test", 50_000, 1)
     opens, kind, places = batch.inputs < 2, batch.inputs % 2, torch.arange(32)
     by_last_token = torch.where(opens, 2 + kind, 4)
     opened_last = torch.where(opens, places, -1).cummax(dim=1).values  # a word begins with an opening bracket
     by_last_opened = 2 + batch.inputs.gather(1, opened_last)
     scores = [float((said == batch.answers).float().mean()) for said in (by_last_token, by_last_opened)]
-    assert scores == pytest.approx([0.696, 0.653], abs=0.004)
+    assert scores == pytest.approx([0.695, 0.653], abs=0.001)
     one = task("classics/modular-arithmetic", operation="*", fraction=0.4)
     train, test = (
         {*map(tuple, one.sample(split, n, 0).inputs[:, [0, 2]].tolist())}

@@ -71,9 +71,9 @@ def landscape_on(
         raise SpecError("units", f"{len(names)} have too many subsets", f"name {MOST} or fewer")
     changes = [_without(name, at, subject, replace, seed) for at, name in enumerate(names)]
     subject = dataclass_replace(subject, positions=subject.scored)
-    check_targets(targets, subject)
     if targets.is_floating_point():
         raise SpecError("targets", "are no tokens", "give integers, the right token at each scored position")
+    check_targets(targets, subject)
     check_read(subject, {f"units.{at}": change.site for at, change in enumerate(changes)})
     found = torch.zeros(2, subject.ensemble.size, 2 ** len(names), dtype=torch.float64)
     with fast_float32(), counted("measuring subsets", progress) as tell:

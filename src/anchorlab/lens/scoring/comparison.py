@@ -141,6 +141,8 @@ class Comparison:
         found = one_each("metric", (self.metric or logit_difference)(output, answers), answers)
         if not found.is_floating_point():
             raise SpecError("metric", f"returns {found.dtype}, which has no derivative", "use a metric of real numbers")
+        if output.requires_grad and not found.requires_grad:
+            raise SpecError("metric", "has no derivative by the outputs", "use a differentiable function of them")
         return found
 
 

@@ -33,7 +33,7 @@ class Brackets(Task):
     bracket may be opened or closed, a fair coin decides. Of words no deeper than `depth`, one in five is a test word,
     chosen by a hash of its tokens.
     Baselines with the defaults: a guess from the last token alone (an opening bracket is closed, otherwise none is
-    open) is right at 0.696 of the test positions; closing the last opening token, even if closed already, at 0.653.
+    open) is right at 0.695 of the test positions; closing the last opening token, even if closed already, at 0.653.
     Source: Hewitt et al., RNNs can generate bounded hierarchical languages with optimal memory, 2020; Yao et al.,
     Self-attention networks can process bounded hierarchical languages, 2021.
     """
