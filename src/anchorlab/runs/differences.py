@@ -85,9 +85,8 @@ def shortest(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _rank(name: str) -> tuple[int, int, bool, str]:
     """Return a sort key in the order people name fields: `_NAMED_FIRST`, then others; nested later, kinds first."""
-    part, last = name.partition(".")[0], name.rpartition(".")[2]
-    place = _NAMED_FIRST.index(part) if part in _NAMED_FIRST else len(_NAMED_FIRST)
-    return place, name.count("."), last != "kind", name
+    parts = name.split(".")
+    return (*_NAMED_FIRST, parts[0]).index(parts[0]), len(parts), parts[-1] != "kind", name
 
 
 def words(different: Mapping[str, Any]) -> str:

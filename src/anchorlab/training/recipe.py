@@ -173,8 +173,8 @@ class Evaluation(Times):
     """When to measure the members: on which splits, on how many sequences, and under which weight edits.
 
     By default about twenty times along the training; `every=None` measures at the end alone. `size` sequences of each
-    split are measured; `splits` None means all splits of the task. `edits` maps a name to a list of weight edits; they
-    are applied to a copy of the weights, which is measured too and does not affect training.
+    split are measured, for `train` the first of a fixed sample; `splits` None means all splits. `edits` maps a name to
+    weight edits, which are applied to a copy of the weights; it is measured too and does not affect training.
     """
 
     every: Every = "auto"

@@ -265,6 +265,8 @@ REFUSED = [
      "batch: has other inputs than the record"),
     (lambda model: detect(look(model, INPUTS, [PATTERNS]), INPUTS),
      r"^batch: is of type Tensor; give what task\.sample returned$"),
+    (lambda model: detect(look(model, INPUTS, [PATTERNS]), keys=INPUTS[:, :2]),
+     r"^keys: have the shape \[6, 2\]; give one of each sequence, as in keys\[:, 0\]$"),
     *((lambda _, each=each: detect(pattern_record(each * torch.eye(3).expand(1, 1, 1, 3, 3), SEQUENCES[:1, :3])),
        r"^pattern: has weights outside 0\.\.1; a head of linear attention has no shares to score; read the record")
       for each in (-0.1, 1.1)),

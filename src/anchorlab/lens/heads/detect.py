@@ -104,6 +104,9 @@ def detect(
         anchors = _first(batch, "anchor_positions") if anchors is None else anchors
         keys = _first(batch, "key_positions") if keys is None else keys
     given = {"anchors": anchors, "keys": keys, "lengths": lengths}
+    for name, one in given.items():
+        if one is not None and one.ndim != 1:
+            raise SpecError(name, f"have the shape {list(one.shape)}", "give one of each sequence, as in keys[:, 0]")
     sites: dict[str, _Site] = {}
     end, candidates = 0, None
     for part in _parts(record):

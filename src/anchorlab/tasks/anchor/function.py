@@ -125,9 +125,7 @@ class AnchorFunction(Task):
                 check_names(rival, rule.pattern, f"rivals.{name}")
         answers = [*(rule.answer for rule in self.rules.values()), *map(Expression, self.rivals.values())]
         if self.pairs and not any(one.functions & {"pair", "trained"} for one in answers):
-            raise SpecError(
-                "exceptions", "are applied by no answer", "write pair(A, B, x) in a rule, or leave them out"
-            )
+            raise SpecError("exceptions", "are applied by no answer", "write pair(A, B, x) in a rule")
         with below("placement"):
             layout = self.layout
         with below("separation"):
