@@ -179,6 +179,8 @@ def parse_kind(data: Any, at: str, registry: Mapping[str, type[SomeSpec]], what:
     if not isinstance(data, Mapping) or "kind" not in data:
         raise SpecError(field, "is missing", f"known: {', '.join(sorted(registry))}")
     kind = data["kind"]
+    if not registry:
+        raise SpecError(field, f"unknown {what} {kind!r:.60}", "import the module that registers it")
     if not isinstance(kind, str) or kind not in registry:
         raise unknown_name(field, str(kind), registry, what)
     return registry[kind].parse(dict(data), at)
@@ -268,7 +270,7 @@ def spec_error(error: ValidationError, at: str = "", spec: "type[Spec] | None" =
     shown = repr(first.get("input"))
     given = "" if len(shown) > 60 or kind == "missing" else f", got {shown}"
     message = first["msg"].removeprefix("Value error, ").partition(", unable to")[0]
-    remedy = f"write [{shown}]" if kind == "tuple_type" and given else ""
+    remedy = f"write [{shown}]".replace("'", '"') if kind == "tuple_type" and given else ""
     return SpecError(field, message[0].lower() + message[1:] + given, remedy)
 
 

@@ -201,6 +201,12 @@ def test_a_kind_is_registered_once():
     assert repr(smoothed(share=0.2)) == "smoothed(share=0.2)"
 
 
+def test_a_kind_that_no_module_has_registered_asks_for_one(monkeypatch):
+    monkeypatch.setattr(Loss, "registry", {})
+    with pytest.raises(SpecError, match=r"^loss\.kind: unknown loss 'focal'; import the module that registers it$"):
+        Recipe(loss="focal")
+
+
 def test_after_step_and_a_stop_rule_exclude_each_other():
     one = experiment(stop=Stop(metric="loss", value=1.0, direction="below"))
     with pytest.raises(SpecError, match=r"^recipe\.stop: after_step would change members that have stopped"):

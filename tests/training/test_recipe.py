@@ -47,7 +47,7 @@ def test_a_horizon_within_the_warmup_is_refused(horizon):
 @pytest.mark.untyped  # one value, where a list is due
 def test_one_value_in_place_of_a_list_is_shown_as_a_list():
     for ask, message in (
-        (lambda: AdamW(undecayed="bias"), r"undecayed: input should be a valid tuple, got 'bias'; write \['bias'\]"),
+        (lambda: AdamW(undecayed="bias"), r"undecayed: input should be a valid tuple, got 'bias'; write \[\"bias\"\]"),
         (lambda: Members(seeds=(0,), initialisation_scale=0.5), r"initialisation_scale: .*, got 0\.5; write \[0\.5\]"),
     ):
         with pytest.raises(SpecError, match=f"^{message}$"):

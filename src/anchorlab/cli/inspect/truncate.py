@@ -83,8 +83,7 @@ def truncate(
     if prompts is not None:
         _truncate_model(run, prompts, weights, fractions, store, revision, download, figure, json)
         return
-    fractions = _fractions("0:1:0.05") if fractions is None else fractions
-    metric, n = metric or "loss", 1000 if n is None else n
+    metric, n, fractions = metric or "loss", 1000 if n is None else n, fractions or _fractions("0:1:0.05")
     if n < 1:
         raise SpecError("n", f"cannot measure on {n} sequences", "give 1 or more")
 
@@ -114,9 +113,8 @@ def truncate(
         (row["weight"], f"{row['fraction']:g}", row["rank"], row["value"], row["full"], row["change"])
         for row in found.iter_rows(named=True)
     ]
-    columns = ("matrix", "best ρ", "rank", metric, "full model", "change")
     shown = (
-        Rows(columns, rows, f"{of.label}: {seen}"),
+        Rows(("matrix", "best ρ", "rank", metric, "full model", "change"), rows, f"{of.label}: {seen}"),
         f"over {n} sequences; mean over members; ρ: fraction of the rank that is kept, 0 removes the matrix",
     )
     hand_out(json, lambda: {"best": found.to_dicts(), "measured": table.to_dicts()}, shown, figure=figure)
