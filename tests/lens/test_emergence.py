@@ -62,6 +62,17 @@ def test_path_attention_of_a_solver():
     for head in (3, -1):
         with pytest.raises(SpecError, match=rf"^paths\.there\.head: there is no head {head}; choose from 0 to 2$"):
             lens.path_attention(INPUTS, {"there": PathAttention(1, head, LAST, AFTER)})(stacked(identity_solver()))
+    for queries, keys, message in (
+        (LAST, AFTER + 9, r"there: hold 1\d, a position outside 0\.\.8; keep queries and keys within a sequence$"),
+        (
+            LAST,
+            AFTER[:5],
+            r"there: has queries of shape \(6, 1\) and keys of shape \(5, 1\); give both as",
+        ),
+        (LAST[:2], AFTER[:2], r"there: has queries of shape \(2, 1\) and keys of shape \(2, 1\); give both"),
+    ):
+        with pytest.raises(SpecError, match=rf"^paths\.{message}"):
+            lens.path_attention(INPUTS, {"there": PathAttention(1, 0, queries, keys)})(stacked(identity_solver()))
     uniform = (1 / 9 + float((1 / (ANCHORS + 2)).mean())) / 2
     assert found["shift"].tolist() == pytest.approx([1, uniform], abs=1e-3)
 
@@ -108,6 +119,10 @@ def test_checkpoints_are_measured_in_turn_and_what_cannot_be_says_so(trained):
     names = iter(["a", "b"])
     with pytest.raises(SpecError, match=r"measure.*'b'.*step 2.*'a'"):
         emergence(trained, lambda ensemble: {next(names): torch.zeros(2)}, steps=[0, 2])
+    assert emergence(trained, lambda ensemble: {"a": [1, 2]}, steps=[0, 2]).values["a"].tolist() == [[1, 1], [2, 2]]
+    for returned, shape in ((torch.zeros(3), r"\(3,\)"), (0.5, r"\(\)"), (torch.zeros(2, 4), r"\(2, 4\)")):
+        with pytest.raises(SpecError, match=rf"^measure\.a: has shape {shape}; return \[2\], one for each"):
+            emergence(trained, lambda ensemble, returned=returned: {"a": returned})
 
 
 SEQUENCES = torch.tensor(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.look import look
+from anchorlab.models.input_checks import check_range
 from anchorlab.progress import Counted, counted
 from anchorlab.spec import check_known
 from anchorlab.training.ensemble import Ensemble
@@ -94,12 +95,15 @@ def emergence(
     with counted("measuring checkpoints", progress) as tell:
         for done, step in enumerate(steps):
             tell(done, len(steps))
-            measured = measure(run.ensemble(step))
+            measured = measure(ensemble := run.ensemble(step))
             if done and measured.keys() != found.keys():
-                problem = f"returns {sorted(measured)} at step {step}"
-                raise SpecError("measure", problem, f"return {sorted(found)} at each")
+                raise SpecError("measure", f"returns {[*measured]} at step {step}", f"return {[*found]} at each")
             for name, value in measured.items():
-                found.setdefault(name, []).append(value.detach().double().cpu())
+                found.setdefault(name, []).append(torch.as_tensor(value).detach().double().cpu())
+                if (shape := tuple(found[name][-1].shape)) != (ensemble.size,):
+                    raise SpecError(
+                        f"measure.{name}", f"has shape {shape}", f"return [{ensemble.size}], one for each member"
+                    )
         tell(len(steps), len(steps))
     return Emergence(steps, {name: torch.stack(values, dim=1) for name, values in found.items()})
 
@@ -114,18 +118,22 @@ def path_attention(inputs: Shaped[Tensor, "batch position *feature"], paths: Map
     def measure(ensemble: Ensemble) -> dict[str, Tensor]:
         sites = {name: f"blocks.{path.layer}.attn.hook_pattern" for name, path in paths.items()}
         seen = look(ensemble, inputs, list(dict.fromkeys(sites.values())))
-        for name, site in sites.items():
-            head, heads = paths[name].head, seen[site].shape[2]
-            if not 0 <= head < heads:
-                raise SpecError(f"paths.{name}.head", f"there is no head {head}", f"choose from 0 to {heads - 1}")
-        return {name: _along(paths[name], seen[site][:, :, paths[name].head]) for name, site in sites.items()}
+        return {name: _along(path, seen[sites[name]], f"paths.{name}") for name, path in paths.items()}
 
     return measure
 
 
-def _along(path: PathAttention, pattern: Float[Tensor, "member batch query key"]) -> Float[Tensor, "member"]:
-    row, query = torch.nonzero((path.queries >= 0) & (path.keys >= 0), as_tuple=True)
-    return pattern[:, row, path.queries[row, query], path.keys[row, query]].mean(dim=1)
+def _along(path: PathAttention, pattern: Float[Tensor, "member batch head query key"], field: str) -> Tensor:
+    batch, heads, length = pattern.shape[1:4]
+    if not 0 <= path.head < heads:
+        raise SpecError(f"{field}.head", f"there is no head {path.head}", f"choose from 0 to {heads - 1}")
+    if path.queries.shape != path.keys.shape or len(path.keys) != batch:
+        problem = f"has queries of shape {tuple(path.queries.shape)} and keys of shape {tuple(path.keys.shape)}"
+        raise SpecError(field, problem, f"give both as [batch query] for {batch} sequences")
+    queries, keys = places = torch.stack([path.queries, path.keys])
+    check_range(places.clamp(min=0), length, field, "a position", "keep queries and keys within a sequence")
+    row, query = torch.nonzero((places >= 0).all(dim=0), as_tuple=True)
+    return pattern[:, row, path.head, queries[row, query], keys[row, query]].mean(dim=1)
 
 
 def first_crossing(
@@ -143,8 +151,7 @@ def first_crossing(
     reached = (values >= level).cummax(dim=1).values
     after = (~reached).sum(dim=1)
     before, index = (after - 1).clamp(min=0), after.clamp(max=len(steps) - 1)
-    members = torch.arange(len(values))
-    low, high = values[members, before].double(), values[members, index].double()
+    low, high = (values.double().gather(1, one.unsqueeze(1)).squeeze(1) for one in (before, index))
     share = torch.where((high > low) & low.isfinite(), (level - low) / (high - low), 1.0)
     crossing = torch.where(after == 0, at[0], at[before] + share * (at[index] - at[before]))
     return torch.where(reached[:, -1], crossing, torch.nan)
