@@ -124,7 +124,6 @@ def path_attention(inputs: Shaped[Tensor, "batch position *feature"], paths: Map
 
 
 def _along(path: PathAttention, pattern: Float[Tensor, "member batch head query key"], field: str) -> Tensor:
-    """Return a path's mean attention, `[member]`. Errors: `SpecError` at `field` for a path that does not fit."""
     batch, heads, length = pattern.shape[1:4]
     if not 0 <= path.head < heads:
         raise SpecError(f"{field}.head", f"there is no head {path.head}", f"choose from 0 to {heads - 1}")
@@ -152,8 +151,7 @@ def first_crossing(
     reached = (values >= level).cummax(dim=1).values
     after = (~reached).sum(dim=1)
     before, index = (after - 1).clamp(min=0), after.clamp(max=len(steps) - 1)
-    members = torch.arange(len(values))
-    low, high = values[members, before].double(), values[members, index].double()
+    low, high = (values.double().gather(1, one.unsqueeze(1)).squeeze(1) for one in (before, index))
     share = torch.where((high > low) & low.isfinite(), (level - low) / (high - low), 1.0)
     crossing = torch.where(after == 0, at[0], at[before] + share * (at[index] - at[before]))
     return torch.where(reached[:, -1], crossing, torch.nan)

@@ -193,6 +193,8 @@ REFUSED = [
     (lambda _: unembed(initialise(FNNSpec(layers=1, width=4, hidden=4), TOKENS, [0]), torch.ones(4)),
      "model: is of type FNN; give a transformer"),
     (lambda _: attribute(POST, INPUTS, ASKED), r"tokens: have shape \(7, 2\)"),
+    *((lambda _, by=by: attribute(POST, INPUTS, ASKED[:, :1] * 0 + by),
+       rf"^tokens: hold {by}, a token outside 0\.\.10; give tokens that the model predicts") for by in (11, -1)),
     (lambda solver: attribute(solver, hand_built.INPUTS).table, "tokens: contributions to all tokens make no table"),
     (lambda solver: attribute(solver, hand_built.INPUTS).by_token, "tokens: contributions to all tokens make no table"),
     *((lambda _, shape=shape: unembed(POST, torch.ones(shape, dtype=torch.float64)),

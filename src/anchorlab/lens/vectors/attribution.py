@@ -14,6 +14,7 @@ from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Record, Subject, as_ensemble, look_at, row_ranges
 from anchorlab.models.attention import affine
 from anchorlab.models.block import Block
+from anchorlab.models.input_checks import check_range
 from anchorlab.models.model import gather_positions
 from anchorlab.models.precision import at_least_float32
 from anchorlab.models.sites import identity_tap
@@ -118,6 +119,8 @@ def attribute(
             parts = _Parts(template, one.member_weights(0), record, scored)
             asked = None if tokens is None else tokens[here]
             whole = at_least_float32(record["output"])  # of one member
+            if asked is not None:
+                check_range(asked, whole.shape[-1], "tokens", "a token", "give tokens that the model predicts")
             logits = whole if asked is None else whole.gather(-1, asked[None, ..., None]).squeeze(-1)
             found.append((parts.logits(asked), logits))
         by_member.append([torch.cat(each, dim=1) for each in zip(*found, strict=True)])
