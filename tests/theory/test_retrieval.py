@@ -143,7 +143,7 @@ DEPTHS = (lower_bound, least_depth, held_by_layer, depth_by_runs)
 REFUSED = [
     *((lambda depth=depth: depth(0), "steps: 0 steps make no chain") for depth in DEPTHS),
     (lambda: Flow(heads=0), "heads: 0 heads fetch nothing"),
-    (lambda: retrieval_circuit(TokenRetrieval(steps=2)), r"asked_steps: .*; give one, such as asked_steps=\(2,\)"),
+    (lambda: retrieval_circuit(TokenRetrieval(steps=2)), r"asked_steps: .*; give one, such as \(2,\)"),
     (lambda: retrieval_circuit(GRAPH), "parents"),
 ]
 

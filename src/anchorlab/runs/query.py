@@ -16,6 +16,7 @@ from anchorlab.runs.entry import Entry, flat
 
 _SIGNS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq, "!=": operator.ne}
 _CONDITION = re.compile(r"\s*(?P<field>\w[^=!<>]*?)\s*(?P<operator>!=|<=|>=|==|=|<|>)\s*(?P<value>.*?)\s*", re.DOTALL)
+_TIME = re.compile(r"\d{4}(-\d\d(-\d\d([ T]\d\d(:\d\d)?)?)?)?")
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
 _OWN: dict[str, Callable[[Entry], Any]] = {
@@ -60,8 +61,8 @@ class Condition:
         if match is None or (match["value"] or match["operator"].strip("="))[:1] in ("<", ">", "="):
             remedy = "write one such as model.layers=2, with = != < <= > >="
             raise SpecError("where", f"{text!r} is not a condition", remedy)
-        if match["field"].lower() == "when" and not match["value"][:4].isdigit():
-            raise SpecError("where.when", f"{match['value']!r} is no date", "write one such as 2026-11-20")
+        if match["field"].lower() == "when" and not _TIME.fullmatch(match["value"]):
+            raise SpecError("where.when", f"{match['value']!r} is no time", "write 2026-11-20 or 2026-11-20T13:05")
         return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]), match["value"])
 
     def holds(self, found: Any) -> bool:

@@ -77,6 +77,7 @@ def test_what_does_not_fit():
         (tokens, ["fourth"], "mean", r"units\.0.*fourth|fourth"),
         (tokens, ["first"], "median", "replace"),
         (tokens.float(), ["first"], "mean", "no tokens"),
+        ([[0, 1]], ["first"], "mean", r"^targets: have shape \(\), .*; give a tensor"),
         (torch.tensor([[0, 50]]), ["first"], "mean", r"^targets: hold 50, a token outside 0\.\."),
         # cross-entropy leaves out -100, which the accuracy counts as wrong
         (torch.tensor([[0, -100]]), ["first"], "mean", r"^targets: hold -100, a token outside 0\.\."),

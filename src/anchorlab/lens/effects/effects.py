@@ -220,12 +220,12 @@ def check_targets(targets: Shaped[Tensor, "..."], subject: Subject, metrics: Map
     """Raise `SpecError` for targets that do not begin with the subject's axes batch and scored, or without a metric."""
     if not metrics:
         raise SpecError("metrics", "there is none", "give functions by name, or leave it out")
-    if metrics is METRICS and (targets.is_floating_point() or targets.ndim > 2):
-        raise SpecError("targets", "are no tokens", "give the right token at each scored position, or your own metrics")
     expected = (len(subject.inputs), subject.scored.shape[-1])
     if (shape := tuple(getattr(targets, "shape", ())))[:2] != expected:
         problem = f"have shape {shape}, whose first two axes are not batch and scored {expected}"
         raise SpecError("targets", problem, "give a tensor with one for each scored position")
+    if metrics is METRICS and (targets.is_floating_point() or targets.ndim > 2):
+        raise SpecError("targets", "are no tokens", "give the right token at each scored position, or your own metrics")
 
 
 def _at(

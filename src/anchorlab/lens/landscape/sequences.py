@@ -71,7 +71,7 @@ def landscape_on(
         raise SpecError("units", f"{len(names)} have too many subsets", f"name {MOST} or fewer")
     changes = [_without(name, at, subject, replace, seed) for at, name in enumerate(names)]
     subject = dataclass_replace(subject, positions=subject.scored)
-    if targets.is_floating_point():
+    if isinstance(targets, Tensor) and targets.is_floating_point():
         raise SpecError("targets", "are no tokens", "give integers, the right token at each scored position")
     check_targets(targets, subject)
     check_read(subject, {f"units.{at}": change.site for at, change in enumerate(changes)})

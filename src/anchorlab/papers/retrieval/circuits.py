@@ -70,10 +70,7 @@ class Seen(Reading):
 
     def _first_uniform(self, run: TrainedRun) -> Float[Tensor, "member"]:
         task, ensemble = retrieval_of(run), run.ensemble()
-        fresh, losses = (
-            task.sample("test", 256, seed=1),
-            torch.full((len(run.experiment.members),), nan, dtype=torch.float64),
-        )
+        fresh, losses = task.sample("test", 256, seed=1), torch.full((len(run.experiment.members),), nan).double()
         for one in self.models:
             first = one_head.first_useful(one.circuit, self.steps)
             changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}

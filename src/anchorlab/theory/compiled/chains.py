@@ -37,7 +37,7 @@ def chains(task: TokenRetrieval) -> Program:
     if task.parents:
         raise SpecError("parents", "the circuit only follows chains", "leave parents out")
     if len(task.asked) > 1:
-        raise SpecError("asked_steps", "the circuit answers one", f"give one, such as asked_steps=({task.steps},)")
+        raise SpecError("asked_steps", "the circuit answers one number of steps", f"give one, such as ({task.steps},)")
     steps, symbols, length = task.asked[0], task.symbols, task.shape.length
     ahead = ["token", *(f"{step} ahead" for step in range(1, steps)), ANSWER]  # the last step is the answer
     every, pairs = identity(symbols), length - task.chains

@@ -110,7 +110,7 @@ class Seen(Reading):
     def over_pairs(
         self, at: int, name: Literal["counts", "common", "most_common"], unseen: bool = False
     ) -> Float[Tensor, "member"] | None:
-        """Return a number by pair of one depth's outputs, mean over the trained pairs or for the unseen one."""
+        """Return a number of one depth's outputs: its mean over the trained pairs, or its value for the unseen pair."""
         outputs = self.depths[at].outputs
         return outputs.over_pairs(getattr(outputs, name), unseen) if self.learned(at) else None
 

@@ -106,7 +106,7 @@ def share_of_first(whole: PerMember, without_first: PerMember, without_second: P
 
 
 def spread_and_distance(rows: Rows, keys: Keys) -> tuple[PerMember, PerMember]:
-    """Return the root mean square distances of rows without the key, and of the key's, from the former's mean."""
+    """Return root mean square distances from the mean of all rows but the key's: of these rows, and of the key's."""
     each, count = torch.arange(len(keys)), rows.shape[2] - 1
     centre = (rows.sum(dim=2) - rows[:, each, keys]) / count
     squares = (rows - centre.unsqueeze(2)).square().sum(dim=-1)
