@@ -99,8 +99,8 @@ NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
         ((*PART, "--part", "parts"), "seeds: are missing; name those to make parts of, as in --seeds 1002"),
         ((*PART, "--part", "parts", "--seeds", "1000", "--only", "lwo"), "only: unknown experiment 'lwo'"),
         (
-            (*PART, "--part", "parts", "--seeds", "1000", "retrieval/emergence"),
-            "names: retrieval/emergence has claims that read",
+            (*PART, "--part", "parts", "--seeds", "1000", "anchor/composite"),
+            "names: anchor/composite has claims that read",
         ),
         ((*PART, "--only", "low frequency"), "only: takes experiments of parts; give --part, or use `anchorlab study`"),
         ((*PART, "--part", "parts", "--seeds", "5"), "seeds: 5 is among the seeds on which the setting was chosen"),
