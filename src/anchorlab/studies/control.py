@@ -68,7 +68,8 @@ def with_controls(
     elsewhere = other_experiments(study, findings.profile, trained) if trained else {}
     show = None if report is None else lambda status: report(replace(status, label="controls"))
     asked = [*experiments, *elsewhere.values()]
-    runs = run_with_parts(asked, Store.of(store), parts, workers, device, show, on)
+    shared = workers if elsewhere else None  # untrained members cost less than the start of a process
+    runs = run_with_parts(asked, Store.of(store), parts, shared, device, show, on)
     untrained, others = runs[: len(experiments)], dict(zip(elsewhere, runs[len(experiments) :], strict=True))
     setting = study.profile(findings.profile).setting
     ours = {one.claim.id: Control(one.value, one.spread or "") for one in findings.claims if one.value is not None}

@@ -136,7 +136,7 @@ def _of_claims(
     chosen, began = with_claims(study, names), time.monotonic()
     setting = study.profile(profile).setting
     controls = [one.untrained() for one in chosen.experiments_of(profile)]
-    untrained = run_with_parts(controls, store, parts, workers, device, report, on)
+    untrained = run_with_parts(controls, store, parts, None, device, report, on)
     labels = labels_read(chosen, setting, untrained)
     while True:
         some = of_labels(chosen, labels)

@@ -172,7 +172,7 @@ def test_what_runs_made_by_hand_have_become():
     drawn = condensation.STUDY.analysis(runs, setting)
     maps = [one for row in drawn.figures[0].maps for one in row]
     assert "PyTorch's initialisation, with a test accuracy of 0.98" in drawn.figures[0].caption
-    assert [len(row) for row in drawn.figures[0].maps] == [4, 4, 4]
+    assert [len(row) for row in drawn.figures[0].maps] == [6, 6]  # the twelve heads
     assert maps[0].values[8][7] == pytest.approx(1.0)  # head 0 of the member with the lower of two similarities
     assert drawn.figures[1].lines[0].mean == pytest.approx(((1 + mixed) / 2, (1 + mixed) / 2, 1.0))
     assert drawn.figures[2].lines[0].mean == pytest.approx((0.5, 0.5, 1.0))

@@ -227,7 +227,7 @@ def _maps(seen: Seen) -> MapFigure:
     patterns = look(run.ensemble(), batch.inputs, record=[PATTERNS])[PATTERNS]
     member = typical(head_similarity(beyond_even(patterns)), accuracy >= LEARNED)
     place, ticks = example(run.experiment.task, batch, batch.latents["anchor_positions"][:, 0] == 4)
-    figure = attention_maps(
+    return attention_maps(
         "The heads of layer 1 (Fig 19)",
         {f"head {head}": values for head, values in enumerate(patterns[member, place])},
         ticks,
@@ -236,8 +236,6 @@ def _maps(seen: Seen) -> MapFigure:
         "similarity of heads. In the paper all twelve are alike: they broadcast.",
         seed=members.seeds[member],
     )
-    (maps,) = figure.maps
-    return replace(figure, maps=tuple(maps[start : start + 4] for start in range(0, len(maps), 4)))
 
 
 def typical(values: Float[Tensor, "member"], among: Bool[Tensor, "member"]) -> int:
