@@ -207,6 +207,9 @@ def test_evidence_with_a_value_scope_and_more_units_comes_before_larger_settings
     assert profiles(scaled, quick) == ["quick", "scaled"] and strongest(scaled, quick)[1] == "agrees at small scale"
     assert profiles(scaled, quick, paper) == ["paper", "quick", "scaled"]
     assert strongest(scaled, quick, paper)[1] == "reproduced"
+    alone = one.judge(0.6, "paper", paper_setting=True, units=(0.6,))  # one value says nothing
+    assert profiles(alone, scaled, quick) == ["quick", "paper", "scaled"] and profiles(alone) == ["paper"]
+    assert profiles(alone, replace(one, exact=True).judge(0.6, "quick", units=(0.6,))) == ["quick", "paper"]
 
 
 def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided():

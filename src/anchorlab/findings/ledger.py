@@ -95,10 +95,11 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
     """Return one entry for every claim in the findings of any number of studies and profiles, in order of appearance.
 
     Preconditions have no entries. Within an entry, profiles called `smoke` come last; then measured results come before
-    unmeasured ones, the paper's own setting and exact computations before checks of theorems and these before other
-    settings, a study's own language model before others, more units (such as seeds) before fewer, and profiles follow
-    the order of `PROFILES`. If profiles in settings or at sizes of ours disagree, the strongest result is `disputed`;
-    if several language models have measured it, they decide together, as in `of_models`.
+    unmeasured ones, others before a single value that decides nothing, the paper's own setting and exact computations
+    before checks of theorems and these before other settings, a study's own language model before others, more units
+    (such as seeds) before fewer, and profiles follow the order of `PROFILES`. If profiles in settings or at sizes of
+    ours disagree, the strongest result is `disputed`; if several language models have measured it, they decide
+    together, as in `of_models`.
     """
     found: dict[str, tuple[str, list[Evidence]]] = {}
     for one in findings:
@@ -147,8 +148,9 @@ def _opposite(results: Iterable[ClaimResult]) -> bool:
     return len({one.agrees for one in results if one.decides and one.verdict != "not measured"}) > 1
 
 
-def _rank(result: ClaimResult) -> tuple[bool, bool, int, int, int, int]:
+def _rank(result: ClaimResult) -> tuple[bool, bool, bool, int, int, int, int]:
     place = PROFILES.index(result.profile) if result.profile in PROFILES else len(PROFILES)
     weakness = {"theory": 1, "other": 2}.get(result.scope, 0)
     unmeasured, units = result.verdict == "not measured", -len(result.units)
-    return base_profile(result.profile) == SMOKE, unmeasured, weakness, result.profile.count("@"), units, place
+    alone = len(result.units) == 1 and not result.decides  # one value says nothing
+    return base_profile(result.profile) == SMOKE, unmeasured, alone, weakness, result.profile.count("@"), units, place
