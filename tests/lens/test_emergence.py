@@ -59,6 +59,12 @@ def test_path_attention_of_a_solver():
     found = lens.path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
     assert found["broadcast"].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
     assert found["elsewhere"].tolist() == pytest.approx([0, 1 / 9], abs=1e-3)
+    uniform = (1 / 9 + float((1 / (ANCHORS + 2)).mean())) / 2
+    assert found["shift"].tolist() == pytest.approx([1, uniform], abs=1e-3)
+
+
+@pytest.mark.untyped
+def test_paths_that_do_not_fit_are_named():
     for head in (3, -1):
         with pytest.raises(SpecError, match=rf"^paths\.there\.head: there is no head {head}; choose from 0 to 2$"):
             lens.path_attention(INPUTS, {"there": PathAttention(1, head, LAST, AFTER)})(stacked(identity_solver()))
@@ -73,8 +79,6 @@ def test_path_attention_of_a_solver():
     ):
         with pytest.raises(SpecError, match=rf"^paths\.{message}"):
             lens.path_attention(INPUTS, {"there": PathAttention(1, 0, queries, keys)})(stacked(identity_solver()))
-    uniform = (1 / 9 + float((1 / (ANCHORS + 2)).mean())) / 2
-    assert found["shift"].tolist() == pytest.approx([1, uniform], abs=1e-3)
 
 
 def test_what_a_path_lacks_is_left_out_of_its_mean():

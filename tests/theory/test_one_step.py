@@ -285,12 +285,14 @@ def test_noise_takes_the_place_of_tokens_that_tell_nothing():
     assert with_more_noise(law, before, 0.0, generator(0)).tokens.T.tolist() == tokens.T.tolist()
 
 
+@pytest.mark.untyped
 def test_what_has_no_value_is_refused():
     for alpha in (1.0, np.array([0.1, 0.2])):
         with pytest.raises(SpecError, match=r"^alpha: .* is not one number between 0 and 1; give a probability"):
             safe_rate(alpha)
 
 
+@pytest.mark.untyped
 @pytest.mark.parametrize("entry", [("noise", "same"), ("trigger", "same"), ("others", "noise")])
 def test_what_is_no_row_of_table_2_has_no_moments(entry):
     with pytest.raises(SpecError, match=r"^entry: .* is no row of Table 2; choose one of one_step\.ENTRIES"):

@@ -1,9 +1,10 @@
 """Fit power laws to measurements: the slope on logarithmic axes, with its confidence interval."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Num
 from scipy.special import stdtrit
 
 from anchorlab.errors import SpecError
@@ -25,7 +26,9 @@ class PowerLaw:
 
 
 def fit_power_law(
-    x: Float[np.ndarray, "point"], y: Float[np.ndarray, "point"], correction: float | None = None
+    x: Num[np.ndarray, "point"] | Sequence[float],
+    y: Num[np.ndarray, "point"] | Sequence[float],
+    correction: float | None = None,
 ) -> PowerLaw:
     """Fit a power law by least squares of log y against log x.
 
