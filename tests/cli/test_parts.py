@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from anchorlab.studies import Profile, study
+from anchorlab.studies.parts import keep_part
 from anchorlab.training import TrainedRun
 
 STUDY = "anchor/frequency"
@@ -94,3 +96,18 @@ def test_a_budget_that_ends_leaves_the_rest_for_the_next_call(anchorlab, small_p
     said = anchorlab("verify", STUDY, "--part", "parts", "--seeds", "1000", "--budget", "0s", "--workers", "1")
     assert said.code == 0
     assert "the budget is spent; the same command goes on with 2 of these parts" in said.out
+
+
+def test_a_seed_of_which_no_part_can_be_made_stops_no_other(anchorlab, workplace, small_paper, monkeypatch):
+    def kept(study, profile, run, root):
+        if run.experiment.members.seeds == (1000,):
+            raise SpecError("run", "every member of it diverged", "lower the learning rate")
+        return keep_part(study, profile, run, root)
+
+    monkeypatch.setattr("anchorlab.studies.parts.keep_part", kept)
+    words = ("verify", STUDY, "--part", "parts", "--only", LOW, "--seeds", "1000:1002", "--workers", "1", "--json")
+    said = anchorlab(*words)
+    (made,) = json.loads(said.out)
+    assert (said.code, made["seed"]) == (1, "1001")
+    assert f"no part of {STUDY}, {LOW}, seed 1000: run: every member of it diverged; lower" in said.err
+    assert [run.address for run in Store(workplace / "parts").runs()] == [made["part"]]

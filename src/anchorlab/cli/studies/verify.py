@@ -175,7 +175,7 @@ def _make_parts(
     from anchorlab.runs import Store
     from anchorlab.studies.parts import keep_part
 
-    parts, made = Store(folder), []
+    parts, made, failed = Store(folder), [], False
     todo = [one for one in wanted if one.experiment.cell not in parts]
     if dry_run:
         todo, made = [], todo
@@ -183,16 +183,20 @@ def _make_parts(
         try:
             with shown(not json) as show:
                 (trained,) = run([one.experiment], kept, workers, device, report=_until(end, show))
+            keep_part(one.study, one.profile, trained, parts.root)
         except _OverBudgetError:
             if not json:
                 print_text(f"the budget is spent; the same command goes on with {len(todo) - len(made)} of these parts")
             break
-        keep_part(one.study, one.profile, trained, parts.root)
-        made.append(one)
+        except AnchorlabError as error:  # such as a seed that diverged; the other parts are still made
+            print_problem(f"no part of {one.study.name}, {one.experiment.label}, seed {one.row[3]}: {error}")
+            failed = True
+        else:
+            made.append(one)
     columns, title = ("study", "profile", "experiment", "seed", "part"), f"new parts in {folder}"
     rows = Rows(columns, [one.row for one in made], "would be trained" if dry_run else title)
     hand_out(json, rows.data, [rows if made else f"no new part in {folder}"])
-    return 0
+    return int(failed)
 
 
 def _seconds(budget: str) -> float:
