@@ -42,7 +42,7 @@ class Labels(Spec):
     def _of_one_kind(self) -> "Labels":
         if self.copies is None and self.changed > 1:
             raise SpecError("changed", "counts copies, and there are none", "give copies, or a probability alone")
-        if self.copies is not None and self.probability != 0.2:
+        if self.copies is not None and self.probability != type(self).model_fields["probability"].default:
             raise SpecError("probability", "is given together with copies", 'give one of them, as in kind = "second"')
         if self.copies is not None and self.changed >= self.copies:
             raise SpecError("changed", f"{self.changed} of {self.copies} copies leaves none unchanged", "change fewer")
